@@ -2,13 +2,15 @@
 //!
 //! A block that its own core cleared through the cache is the cheapest to fill. A block that was cleared past the cache
 //! lies in memory. So a set that fits a share of the shared cache is cleared through it. Beyond that share memory latency
-//! is due in any case, and clears go past the cache. A block that its owner waits for has a larger share than a set that
-//! scrubd clears. `bench grid --idle on` shows both ways, in the column `ideal by`.
+//! is due in any case, and clears go past the cache, unless that [costs more](crate::clear::rates) here. A block that its
+//! owner waits for has a larger share than a set that scrubd clears. `bench grid --idle on` shows both ways, in the column
+//! `ideal by`.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_host::topology::{SET_L2S, Topology, l2_or_guess, own_set};
 
+use crate::clear::rates::Rates;
 use crate::clear::{Cache, ClearEngine, engines, preferred};
 
 /// Part of a private cache that a block may fill and be worth a clear on the CPU that will use it, or in place while hot, as a divisor.
@@ -36,6 +38,7 @@ pub(crate) struct Clearing {
     /// them.
     share: AtomicUsize,
     own_share: AtomicUsize,
+    rates: Rates,
 }
 
 impl Clearing {
@@ -49,6 +52,7 @@ impl Clearing {
             l2: AtomicUsize::new(l2),
             share: AtomicUsize::new(usize::MAX),
             own_share: AtomicUsize::new(own_set(l2)),
+            rates: Rates::default(),
         };
         clearing.use_engine(engine);
         clearing
@@ -101,14 +105,19 @@ impl Clearing {
         self.within(bytes, &self.own_share)
     }
 
-    /// For what scrubd clears, when `until_used` bytes have gone through the caches before its use.
-    pub(crate) fn scrub(&self, until_used: usize) -> &'static dyn ClearEngine {
-        self.within(until_used, &self.share)
+    /// For what scrubd clears of a set of `bytes` that is used together.
+    pub(crate) fn scrub(&self, bytes: usize) -> &'static dyn ClearEngine {
+        self.within(bytes, &self.share)
     }
 
     fn within(&self, bytes: usize, share: &AtomicUsize) -> &'static dyn ClearEngine {
         let fits = bytes <= share.load(Relaxed);
-        self.engine(if fits { Cache::Cached } else { Cache::Bypassing })
+        self.engine(if fits { Cache::Cached } else { self.rates.way(bytes) })
+    }
+
+    /// What was chosen for a set of `bytes` has cleared `part` bytes of it in `ns`.
+    pub(crate) fn note(&self, engine: &dyn ClearEngine, bytes: usize, part: usize, ns: u64) {
+        self.rates.note(engine.cache(), bytes, part, ns);
     }
 }
 
@@ -132,7 +141,7 @@ mod tests {
         for (share, fits) in [(None, 24 * MIB), (Some(MIB), MIB)] {
             let clearing = clearing(2 * MIB, 32 * MIB, share);
             assert_eq!(clearing.scrub(fits).cache(), Cache::Cached);
-            assert_eq!(clearing.scrub(fits + 1).cache(), bypassing);
+            assert_eq!(clearing.scrub(fits + 1).cache(), bypassing, "where nothing is known");
         }
     }
 
@@ -143,6 +152,7 @@ mod tests {
             let clearing = clearing(l2, l3, None);
             let scrub = |bytes| clearing.scrub(bytes).cache();
             assert_eq!((scrub(40 * MIB), scrub(41 * MIB)), (Cache::Cached, bypassing));
+            let clearing = self::clearing(l2, l3, None);
             let inline = |bytes| clearing.inline(bytes).cache();
             assert_eq!((inline(56 * MIB), inline(57 * MIB)), (Cache::Cached, bypassing));
         }

@@ -7,6 +7,7 @@
 pub(crate) mod clearing;
 mod first_use;
 mod memset;
+mod rates;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

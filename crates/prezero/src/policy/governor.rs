@@ -48,8 +48,6 @@ pub(crate) struct Plan {
     pub(crate) lasts_ns: u64,
     /// The bands that are asked for and the pages of each that are ahead, the likeliest request first.
     pub(crate) likeliest: [Option<(Band, u64)>; BANDS],
-    /// Pages that go through the caches before zeroes are used.
-    pub(crate) traffic: u64,
     pub(crate) spending: Spending,
     pub(crate) attention: Activity,
     /// Whether a burst of requests goes on, as far as can be seen.
@@ -90,10 +88,6 @@ pub(crate) struct Governor {
     wanted_at: u64,
     /// Pages given back, or served absent, before the present burst.
     settled_before: u64,
-    /// Pages given back before the present burst began, and between the beginnings of the
-    /// last two.
-    freed_before: u64,
-    traffic: u64,
     bands: [Bursts; BANDS],
     arrivals: [Arrivals; BANDS],
     /// The most pages that were in the program's hands lately, fading.
@@ -115,8 +109,6 @@ impl Governor {
             returned_at: now_ns,
             wanted_at: now_ns,
             settled_before: 0,
-            freed_before: 0,
-            traffic: 0,
             bands: [Bursts::default(); BANDS],
             arrivals: [Arrivals::default(); BANDS],
             live_peak: 0,
@@ -141,7 +133,6 @@ impl Governor {
             lacks: self.lacks(),
             lasts_ns: self.lasts_ns(),
             likeliest: [None; BANDS],
-            traffic: self.traffic(),
             spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
             attention: match () {
                 () if self.wants() => Activity::Wanted,
@@ -168,8 +159,6 @@ impl Governor {
             if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
                 self.end_burst();
                 self.burst_began = now_ns;
-                self.traffic = self.seen.freed.saturating_sub(self.freed_before);
-                self.freed_before = self.seen.freed;
             }
             self.asked_at = now_ns;
             self.lost = 0;
@@ -298,13 +287,6 @@ impl Governor {
             any = true;
         }
         if any { lasts } else { 0 }
-    }
-
-    /// Pages that go through the caches before zeroes are used: those that the program frees, and
-    /// so uses, from one burst to the next. Each counts once, and their sum ends at the program's
-    /// pages and the zero ones.
-    fn traffic(&self) -> u64 {
-        self.traffic.min(self.live_peak + self.target())
     }
 
     /// Whether zeroes of any size pay; if not scrubd clears nothing.

@@ -12,8 +12,7 @@ pub(crate) struct Sample {
     /// Pages in the program's hands now, and those that are free and resident.
     pub(crate) live: u64,
     pub(crate) free: u64,
-    /// Pages given back, and those of them that had been handed out zero.
-    pub(crate) freed: u64,
+    /// Pages given back that had been handed out zero.
     pub(crate) returned: u64,
     /// Pages of ZERO requests that were served absent.
     pub(crate) absent: u64,
@@ -34,7 +33,6 @@ impl Default for Sample {
             hits: [0; BANDS],
             live: 0,
             free: 0,
-            freed: 0,
             returned: 0,
             absent: 0,
             lost: 0,

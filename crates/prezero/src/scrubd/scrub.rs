@@ -7,8 +7,8 @@
 //! The thread calls [`Scrubber::step`] while there is work; tests call it with a clock of their own.
 
 use crate::class::Class;
+use crate::clear::Cache;
 use crate::clear::clearing::ClearedOn;
-use crate::clear::{Cache, ClearEngine};
 use crate::clock::{Now, REST_NS, Tick, Ticks};
 use crate::config::ablation::Ablation;
 use crate::count::counters::Counter;
@@ -203,12 +203,6 @@ impl<T: Thread> Scrubber<T> {
         outcome
     }
 
-    /// Bytes that will have gone through the caches when zeroes out of a stock of `stock`
-    /// bytes are used: the stock itself, or what the program uses meanwhile.
-    fn until_used(&self, stock: usize) -> usize {
-        stock.max(self.plan.traffic as usize * PAGE)
-    }
-
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
     fn refile(
@@ -231,14 +225,13 @@ impl<T: Thread> Scrubber<T> {
             let waits = on == ClearedOn::Other && zone.clearing.fits_private_cache(bytes);
             let rest = if waits { AWAY_NS } else { REST_NS };
             let stock = zone.ready().zero as usize * PAGE + bytes;
-            let engine = zone.clearing.scrub(self.until_used(stock));
             let rest = Ticks::rounded_up(rest);
             let mut done = None;
             for _ in 0..blocks {
                 let Some(isolated) = zone.isolate_coldest((cpu, class), tick, rest) else {
                     break;
                 };
-                let step = self.clear(zone, isolated, FreeList::Quick(cpu), engine);
+                let step = self.clear(zone, isolated, FreeList::Quick(cpu), stock);
                 done = Some(step);
                 if step != Step::Worked {
                     break;
@@ -302,11 +295,10 @@ impl<T: Thread> Scrubber<T> {
         if mood == Throttle::Normal && zone.can_be_huge(&chunk) {
             return Some(self.make_huge(zone, &chunk));
         }
-        let engine = zone.clearing.scrub(self.until_used(set));
         let Some(isolated) = zone.isolate(&chunk) else {
             return Some(Step::Nap); // an allocation was faster
         };
-        let step = self.clear(zone, isolated, FreeList::Buddy, engine);
+        let step = self.clear(zone, isolated, FreeList::Buddy, set);
         if mood == Throttle::Normal {
             zone.lazy_free_excess(&chunk);
         }
@@ -345,16 +337,17 @@ impl<T: Thread> Scrubber<T> {
         if zone.clearing.prefers_one_cpu(bytes) { self.thread.go_to(cpu) } else { ClearedOn::Other }
     }
 
-    /// Clears the dirty pages of an isolated block and puts it back.
+    /// Clears the dirty pages of an isolated block, a part of a set of `set` bytes, and puts it back.
     fn clear(
         &mut self,
         zone: &Zone<impl Backing>,
         mut isolated: Isolated,
         to: FreeList,
-        engine: &dyn ClearEngine,
+        set: usize,
     ) -> Step {
         let began = self.thread.cpu_ns();
         let counters = &zone.waker.counters;
+        let engine = zone.clearing.scrub(set);
         zone.clear(&mut isolated, engine);
         let step = outcome(zone);
         let bytes = u64::from(zone.publish(isolated, to)) * PAGE as u64;
@@ -364,7 +357,11 @@ impl<T: Thread> Scrubber<T> {
         }
         // A page that its owner only read is the kernel's one page of zeroes, and is faulted in
         // here.
-        counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));
+        let ns = self.thread.cpu_ns().saturating_sub(began);
+        counters.add(Counter::ScrubCpuNs, ns);
+        if bytes > 0 {
+            zone.clearing.note(engine, set, bytes as usize, ns);
+        }
         step
     }
 

@@ -91,6 +91,7 @@ impl<B: Backing> Zone<B> {
             let ended = self.pool.clock.now_ns();
             cpu.counters.add(Counter::TimedClearBytes, bytes);
             cpu.counters.add(Counter::TimedClearNs, ended.saturating_sub(began));
+            self.clearing.note(engine, bytes as usize, bytes as usize, ended.saturating_sub(began));
         }
         cpu.counters.bump(Counter::Misses);
         cpu.counters.add(Counter::MissBytes, bytes);

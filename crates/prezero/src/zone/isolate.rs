@@ -64,7 +64,6 @@ impl<B: Backing> Zone<B> {
             hits,
             live: pages((plain + missed + hit + absent).saturating_sub(freed)),
             free: u64::from(self.pool.resident.pages()) + listed,
-            freed: pages(freed),
             returned,
             absent: pages(absent),
             lost: pages(wasted + self.pool.counters.get(Counter::UnusedZeroBytes)),
