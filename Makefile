@@ -55,7 +55,7 @@ test: export STEPS = $(TESTS)
 test-long: export STEPS = $(LONG)
 
 # Left out of a check: what races real threads for seconds, and three of four histories of the models.
-RACES := --skip tests::threads --skip revoked_piece
+RACES := --skip tests::threads
 
 check: lint ## what a laptop runs: lint, unit and model tests
 	PROPTEST_CASES=64 $(CARGO) test --quiet --workspace --lib --bins -- $(RACES)

@@ -23,8 +23,6 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
     echo "no ThreadSanitizer: the standard library's source is not here (rustup component add rust-src)"
     exit 0
 fi
-# scrubd hands memory over by restartable sequences, instructions that it does not see: it takes the next owner's
-# first write for a race. Without glibc's sequences none is used, and everything else is watched.
 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=$place/thread PROPTEST_CASES=32 \
-    GLIBC_TUNABLES=glibc.pthread.rseq=0 cargo test -Zbuild-std --quiet "${tests[@]}" \
+    cargo test -Zbuild-std --quiet "${tests[@]}" \
     -- --test-threads=1

@@ -42,10 +42,8 @@
 //! | scrub, scrubd | dirty to zero, by a thread, while a CPU idles | Lameter's scrubd, 2004; Xen's `scrub_free_pages` |
 //! | refile | scrub a block of a hot-cold list and move it to the zero list | Arcangeli's `PG_zero`, 2004 |
 //! | clear engine | what writes zeroes: `rep stosb`, stores past the cache, a device | Lameter's zero drivers, 2004 |
-//! | isolate | take a free block out of circulation, for scrubd | Linux, `mm/page_isolation.c` |
-//! | claim | the word that names the isolated block, and by which an allocation takes it back | here (`pool/handover.rs`) |
+//! | isolate | take a free run out of circulation, for scrubd; one word names it (`pool/scrubbing.rs`) | Linux, `mm/page_isolation.c` |
 //! | classify | find what a block holds that comes back from its owner | here (`pool/classify.rs`) |
-//! | compact | move free huge blocks together for a large request | Linux, `mm/compaction.c` |
 //! | purge, decay | give idle memory back to the kernel; the time for which it stays | jemalloc, `dirty_decay_ms` |
 //! | lazy free, wipe on fork | `MADV_FREE`, `MADV_WIPEONFORK`: the kernel may take the page; a child reads zeroes | Linux 4.5, 4.14 |
 //! | remapped | pages of a block over which its owner mapped something else | here (`heap/remapped.rs`) |
@@ -101,8 +99,8 @@
 //! Everything here may be called from any thread at any time, and from the child of a
 //! fork. There is no lock: free blocks are bits of the buddy's bitmaps and words of the
 //! quicklists, and taking one is one atomic operation on the word that names it. scrubd
-//! works on blocks that it has taken out of circulation the same way, and an allocation
-//! can take such a block from it without waiting (`pool/handover.rs`, the heart of the matter).
+//! works on a run that it has taken out of circulation the same way. An allocation can ask for that run, waits for
+//! some microseconds, and takes other memory after that (`pool/scrubbing.rs`).
 //! Accepted races are named where they occur: lost increments of statistics, a search
 //! that misses a block in flight, LRU order blurred by preemption.
 //!
@@ -116,12 +114,12 @@
 //! | `inplace` | values that are built where they stay |
 //! | `units`, `class`, `clock` | pages, orders, size classes, ticks |
 //! | `ablation` | mechanisms that a measurement leaves out |
-//! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
+//! | `clear` | how bytes become zero: engines, and the choice among them |
 //! | `config` | the knobs |
 //! | `block` | blocks in their owners' hands |
 //! | `count` | what is counted and traced |
 //! | `mem` | what memory is: the backing, the page states, every raw pointer |
-//! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, compacted, and purged (`pool/purge`) |
+//! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU keeps in front of the pool |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
 //! | `observe` | reports, the summary, the panel |

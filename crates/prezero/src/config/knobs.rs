@@ -116,8 +116,8 @@ pub static KNOBS: [Knob; 15] = [
         name: "engine",
         variable: "PREZERO_ENGINE",
         value: "NAME",
-        help: "See `prezero engines` [auto: by measurement]",
-        detail: "How memory is cleared, one of those that `prezero engines` lists. Default auto: measured where it matters",
+        help: "See `prezero engines` [auto: by size and cost]",
+        detail: "How memory is cleared, one of those that `prezero engines` lists. Default auto: through the cache or past it, by size and by what that costs",
         turned: Turned::AnyTime,
         set: |c, v, machine| {
             c.engine = if v == "auto" {

@@ -71,7 +71,7 @@ pub struct Config {
 /// Which clear engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EngineChoice {
-    /// The one that a calibration finds best for each size, once a program has requested enough zeroed memory.
+    /// Through the cache or past it, each by the first engine of its kind that the CPU has.
     Auto,
     /// This one, by the name that the registry knows it by.
     Named(&'static str),

@@ -16,8 +16,7 @@ use crate::units::{MAX_ORDER, PAGE};
 /// doubts scrubbing. Clearing a block whose lines lie in another core's cache was
 /// measured at 3.6 times the inline clear; time beyond that is waste.
 const POOR_TRADE: f64 = 4.0;
-/// Below this cost, ns of CPU time, no advice is given: starting scrubd and trying out the
-/// engines takes a few milliseconds of it.
+/// Below this cost, ns of CPU time, no advice is given.
 const NOT_WORTH_A_WORD_NS: u64 = 20_000_000;
 /// A share of zeroed memory that was zero already, below which the summary says why it is not more.
 const FEW_HITS: f64 = 0.2;

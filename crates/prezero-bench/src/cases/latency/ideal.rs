@@ -1,7 +1,7 @@
 //! The grid's ideal: its rounds on memory that was scrubbed in the pause, and no allocator.
 //!
-//! The best clear for a cell is not known beforehand, so each [`Tried`] is: the cached, the
-//! bypassing and the demoting engine, on the CPU that touches the block (home) and on another one
+//! The best clear for a cell is not known beforehand, so each [`Tried`] is: the cached and the
+//! bypassing engine, on the CPU that touches the block (home) and on another one
 //! (away). The rhythm is that of `bench/touch.c`: a pause, then one pass of the same compiled loop. The clear
 //! opens the pause, and its CPU sleeps for what is left, so caches and clocks cool as they do for
 //! the allocators. A clear that ends late is followed by [`COOL`] of sleep, so that no way gains by
