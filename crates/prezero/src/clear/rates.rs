@@ -51,7 +51,11 @@ impl Rates {
         size.clears.store(clears.wrapping_add(1), Relaxed);
         let (cached, bypassing) = (size.cached.load(Relaxed), size.bypassing.load(Relaxed));
         let past = cached == 0 || bypassing <= cached.saturating_add(cached / WORTH);
-        let other = if clears < FIRST_TRIES { clears % 2 == 1 } else { clears % TRIES == 0 };
+        let other = if clears < FIRST_TRIES {
+            !clears.is_multiple_of(2)
+        } else {
+            clears.is_multiple_of(TRIES)
+        };
         if past != other { Cache::Bypassing } else { Cache::Cached }
     }
 

@@ -176,7 +176,7 @@ impl Scrubbing {
 
 /// The run that a word names.
 fn named(word: u64) -> Span {
-    let first = word % ONE_GENERATION >> FIRST_SHIFT;
+    let first = (word % ONE_GENERATION) >> FIRST_SHIFT;
     let pages = word >> PAGES_SHIFT & ((1 << (FIRST_SHIFT - PAGES_SHIFT)) - 1);
     Span::new(PageId(first as u32), pages as u32)
 }
