@@ -34,11 +34,11 @@ pub(crate) enum Step {
 pub(crate) enum Throttle {
     /// Clear and give back by the book.
     Normal,
-    /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that loses its CPU inside
+    /// Some CPU is busy: clear, but ask nothing of the kernel while the program works. A thread that loses its CPU inside
     /// a fault or a `madvise` keeps locks of the whole process, and the program's `mmap` waits
     /// for it, for seconds.
     Unsure,
-    /// Every CPU has another thread: nothing. A thread that wakes up need not be the one that replaces scrubd:
+    /// Every CPU has another thread: nothing, but to give back what a program that idles has left. A thread that wakes up need not be the one that replaces scrubd:
     /// the kernel may choose the thread that scrubd had replaced, and the other waits out a time slice.
     Crowded,
     /// Load is above `scrub_load`, or the kernel refused `SCHED_IDLE`: give back only.

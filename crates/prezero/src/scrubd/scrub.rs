@@ -15,7 +15,7 @@ use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::policy::decay::Decay;
 use crate::policy::governor::{Activity, Governor, Plan, Spending};
-use crate::policy::{Step, Throttle};
+use crate::policy::{IDLE_NS, Step, Throttle};
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::Zone;
 use crate::zone::isolate::{Chunk, FreeList, Isolated, KernelCalls, Ready};
@@ -54,6 +54,9 @@ pub(crate) struct Scrubber<T> {
     /// new one has to set it to work itself.
     working: Option<Order>,
     decay: Decay,
+    /// The program's requests and frees, and when a look on busy CPUs last found new ones, ns.
+    calls: u64,
+    called_at: u64,
     /// CPU time that is no part of the price of a clear: to give memory back, and to make fresh memory resident, ns.
     apart_ns: u64,
 }
@@ -70,6 +73,8 @@ impl<T: Thread> Scrubber<T> {
             paced_until: 0,
             working: None,
             decay: Decay::default(),
+            calls: 0,
+            called_at: now_ns,
             apart_ns: 0,
         }
     }
@@ -121,21 +126,30 @@ impl<T: Thread> Scrubber<T> {
             return if gave { Step::Worked } else { Step::Nothing };
         }
         self.plan_anew(zone, now);
+        let busy = matches!(mood, Throttle::Unsure | Throttle::Crowded);
+        // A thread of the program that waits for a lock of the kernel's is not likely while the program is quiet.
+        let may_purge = !busy || self.is_quiet(zone, now.ns);
         if mood == Throttle::Crowded {
-            return Step::Nothing;
+            let gave = may_purge && self.purge(zone, now);
+            return if gave { Step::Nap } else { Step::Nothing };
         }
-        let unsure = mood == Throttle::Unsure;
-        let calls = if unsure { KernelCalls::Avoided } else { KernelCalls::Allowed };
+        let calls = if busy { KernelCalls::Avoided } else { KernelCalls::Allowed };
         let may = mood != Throttle::Resting && self.may_spend() && zone.is_trusted();
         let start = zone.tuning.scrub_start().filter(|_| may);
         match start.and_then(|start| self.make_zero(zone, start, now, mood, calls)) {
-            None | Some(Step::Paced(_))
-                if calls == KernelCalls::Allowed && self.purge(zone, now) =>
-            {
-                Step::Nap
-            }
+            None | Some(Step::Paced(_)) if may_purge && self.purge(zone, now) => Step::Nap,
             made => made.unwrap_or(Step::Nothing),
         }
+    }
+
+    /// Whether the program has requested and freed nothing for as long as one that idles.
+    fn is_quiet(&mut self, zone: &Zone<impl Backing>, now: u64) -> bool {
+        let kinds = [Counter::Frees, Counter::ZeroRequests, Counter::PlainRequests];
+        let calls = kinds.map(|kind| zone.counted(kind)).iter().sum();
+        if std::mem::replace(&mut self.calls, calls) != calls {
+            self.called_at = now;
+        }
+        now.saturating_sub(self.called_at) >= IDLE_NS
     }
 
     /// Plans by what was counted since the last step.

@@ -112,6 +112,28 @@ fn dirty_memory_goes_soon() {
     assert_eq!(idle, [0; 6]);
 }
 
+/// On busy CPUs a thread that loses its CPU in a call keeps locks of the kernel's that the program may want.
+#[test]
+fn where_no_cpu_idles_memory_goes_once_the_program_is_quiet() {
+    for mood in [Throttle::Crowded, Throttle::Unsure] {
+        let mut world = World::new(8);
+        world.zone.pool.clock.turn();
+        let idle = |world: &World| world.zone.snapshot().gauges.resident_dirty_bytes / bytes(1);
+        for _ in 0..30 {
+            world.soil(world.plain(4 * HUGE_PAGES));
+            pass(100_000_000);
+            world.work(mood);
+            assert_eq!(idle(&world), u64::from(4 * HUGE_PAGES), "it works, {mood:?}");
+        }
+        for _ in 0..30 {
+            pass(100_000_000);
+            world.work(mood);
+        }
+        assert_eq!(idle(&world), 0, "{mood:?}");
+        world.assert_sound();
+    }
+}
+
 #[test]
 fn zeroes_stay_their_whole_time() {
     let mut world = World::with(4, |config| config.decay = Duration::from_secs(1));
