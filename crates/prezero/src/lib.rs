@@ -119,12 +119,12 @@
 //! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
 //! | `config` | the knobs |
 //! | `block` | blocks in their owners' hands |
-//! | `count` | what is counted and traced |
+//! | `count` | what is counted and traced, and all of it at one moment |
 //! | `mem` | what memory is: the backing, the page states, every raw pointer |
 //! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, compacted, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU keeps in front of the pool |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
-//! | `observe` | reports, the summary, the panel |
+//! | `observe` | the panel |
 //! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work; what it may touch is `zone/isolate.rs` |
@@ -189,11 +189,11 @@ pub use {
         Config, ConfigError, EngineChoice, Machine, NoMoveMode, OnFree, Origin, StatsSink, Verify,
     },
     count::counters::{Counter, Definition, Unit, Value},
+    count::snapshot::{FreeState, Gauges, Snapshot},
     global::Global,
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
     mem::backing::{Advice, Anonymous, Backing},
     observe::panel,
-    observe::snapshot::{FreeState, Gauges, Snapshot},
     prezero_host::{Size, Topology},
     scrubd::allow_scrubd,
     zone::check::Flaw,
@@ -210,10 +210,9 @@ pub mod internal {
         config::knobs::{KNOBS, Knob, WITHOUT},
         config::{DEFAULT_THRESHOLD, MAX_LIMIT, MIN_THRESHOLD},
         count::counters::{COUNT, Counters},
+        count::snapshot::ORDERS,
         heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
         heap::lazy::{LazyHeap, Made},
-        observe::processes::{LARGEST, Member, Processes},
-        observe::snapshot::ORDERS,
         scrubd::allow_scrubd_by,
         waker::{Change, START_BYTES},
     };

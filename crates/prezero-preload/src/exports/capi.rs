@@ -78,7 +78,7 @@ pub unsafe extern "C" fn prezero_stats_json(buffer: *mut c_char, size: usize) ->
     let nothing = || Snapshot::gather([], Gauges::default());
     let snapshot = process::ready().map_or_else(nothing, Heap::snapshot);
     let mut text = Cut { buffer: buffer.cast(), room: size.saturating_sub(1), len: 0 };
-    let _ = snapshot.write_json(&mut text);
+    let _ = prezero_report::write_json(&snapshot, &Default::default(), &mut text);
     if size > 0 {
         // SAFETY: at most `size - 1` bytes were written before it.
         unsafe { buffer.add(text.len.min(text.room)).write(0) };

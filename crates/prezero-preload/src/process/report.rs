@@ -139,11 +139,10 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
             (StatsSink::Summary, Some(why)) => {
                 writeln!(line, "prezero: could not help the program: {why}")
             }
-            (StatsSink::Summary, None) => all.write_summary(processes, &mut *line),
-            (StatsSink::Stderr, _) => all.write_text(&mut *line),
-            (StatsSink::File(_), _) => {
-                all.write_json_of(processes, &mut *line).and_then(|()| line.write_char('\n'))
-            }
+            (StatsSink::Summary, None) => prezero_report::write_summary(all, processes, &mut *line),
+            (StatsSink::Stderr, _) => prezero_report::write_text(all, &mut *line),
+            (StatsSink::File(_), _) => prezero_report::write_json(all, processes, &mut *line)
+                .and_then(|()| line.write_char('\n')),
             (StatsSink::Off, _) => Ok(()),
         };
     });

@@ -1,7 +1,7 @@
 //! What the zone counts, defined once.
 //!
-//! [`Counter`] lists every counter with its name, unit and meaning; the three
-//! renderings in `report` walk that list and hold no other.
+//! [`Counter`] lists every counter with its name, unit and meaning; the panel and the
+//! renderings of `prezero-report` walk that list and hold no other.
 //!
 //! **Accepted race.** [`Counters::add`] is a relaxed load and store: no locked
 //! instruction on the allocation path. Where the compiler folds it into one `add` to

@@ -2,3 +2,4 @@
 
 pub(crate) mod counters;
 pub(crate) mod probes;
+pub(crate) mod snapshot;

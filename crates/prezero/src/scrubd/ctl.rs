@@ -16,9 +16,9 @@ use crate::config::knobs::{KNOBS, Knob, Turned};
 use crate::config::value::Text;
 use crate::config::{Config, EngineChoice, Machine};
 use crate::count::counters::{Counter, Definition, Unit, Value};
+use crate::count::snapshot::FreeState;
 use crate::mem::backing::Backing;
 use crate::observe::panel::*;
-use crate::observe::snapshot::FreeState;
 use crate::policy::Throttle;
 use crate::sync::{AtomicU64, Ordering};
 

@@ -2,10 +2,10 @@
 
 use crate::class::Class;
 use crate::count::counters::{Counter, Counters};
+use crate::count::snapshot::{FreeState, Gauges, Snapshot};
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
-use crate::observe::snapshot::{FreeState, Gauges, Snapshot};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_ORDER, Order, PAGE, PageId, Span};
 use crate::zone::Zone;

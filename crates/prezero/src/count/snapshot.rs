@@ -86,7 +86,8 @@ impl Gauges {
 /// All counters, summed over the CPUs, and the gauges of the same moment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Snapshot {
-    counters: [u64; COUNT],
+    /// Every counter, in the order of definition.
+    pub counters: [u64; COUNT],
     /// The zone as it stood.
     pub gauges: Gauges,
 }
@@ -103,50 +104,6 @@ impl Snapshot {
     /// A counter's sum, in its unit.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
-    }
-
-    /// Every counter, in the order of definition.
-    pub fn counters(&self) -> &[u64; COUNT] {
-        &self.counters
-    }
-
-    /// Of these counters.
-    pub fn of(counters: [u64; COUNT], gauges: Gauges) -> Snapshot {
-        Snapshot { counters, gauges }
-    }
-
-    /// With the counts of another process added. Gauges stay, but for prices, which are weighed by what they are of.
-    pub fn add(&mut self, other: &Snapshot) {
-        let weighed = |own: (f64, u64), other: (f64, u64)| {
-            let known =
-                |(price, n): (f64, u64)| if price > 0.0 { (price, n as f64) } else { (0.0, 0.0) };
-            let (own, other) = (known(own), known(other));
-            let all = own.1 + other.1;
-            // Without anything to weigh by, either.
-            if all > 0.0 { (own.0 * own.1 + other.0 * other.1) / all } else { own.0.max(other.0) }
-        };
-        let clears = |of: &Snapshot| (of.gauges.clear_ns_per_page, of.get(Counter::HitBytes));
-        let faults = |of: &Snapshot| (of.gauges.fault_ns_per_page, of.reused_bytes());
-        let clear = weighed(clears(self), clears(other));
-        let fault = weighed(faults(self), faults(other));
-        (self.gauges.clear_ns_per_page, self.gauges.fault_ns_per_page) = (clear, fault);
-        for (sum, n) in self.counters.iter_mut().zip(other.counters) {
-            *sum = sum.wrapping_add(n);
-        }
-    }
-
-    /// Bytes handed out that were resident already: fresh memory of the kernel would fault at each page.
-    pub fn reused_bytes(&self) -> u64 {
-        let zeroed = self.get(Counter::HitBytes) + self.get(Counter::MissBytes);
-        let plain = self.get(Counter::PlainBytes);
-        zeroed + plain.saturating_sub(self.get(Counter::PlainAbsentBytes))
-    }
-
-    /// Bytes handed out.
-    pub fn requested_bytes(&self) -> u64 {
-        let all =
-            [Counter::HitBytes, Counter::MissBytes, Counter::AbsentBytes, Counter::PlainBytes];
-        all.map(|counter| self.get(counter)).iter().sum()
     }
 
     /// The counts since `earlier`, with the gauges of now. A counter that lost more than it gained
@@ -196,26 +153,6 @@ mod tests {
 
         assert_eq!(snapshot.get(Counter::Hits), 42);
         assert_eq!(snapshot.get(Counter::Misses), 0);
-    }
-
-    #[test]
-    fn a_sum_weighs_prices_by_what_they_are_of() {
-        let of = |hit: u64, plain: u64, clear_ns_per_page: f64| {
-            let cpu = Counters::new();
-            cpu.add(Counter::HitBytes, hit);
-            cpu.add(Counter::PlainBytes, plain);
-            cpu.add(Counter::PlainAbsentBytes, plain / 2);
-            let prices =
-                Gauges { clear_ns_per_page, fault_ns_per_page: 500.0, ..Gauges::default() };
-            Snapshot::gather([&cpu], prices)
-        };
-        let mut sum = of(3_000, 100, 40.0);
-        sum.add(&of(1_000, 0, 80.0));
-        sum.add(&of(9_000, 0, 0.0));
-        assert_eq!(sum.gauges.clear_ns_per_page, 50.0, "what is not known weighs nothing");
-        assert_eq!((sum.get(Counter::HitBytes), sum.gauges.fault_ns_per_page), (13_000, 500.0));
-        assert_eq!((sum.reused_bytes(), sum.requested_bytes()), (13_050, 13_100));
-        assert_eq!(Snapshot::of(*sum.counters(), sum.gauges), sum);
     }
 
     #[test]
