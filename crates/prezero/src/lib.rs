@@ -207,7 +207,7 @@ pub use {
 pub mod internal {
     pub use crate::{
         ablation::{Ablation, Mechanism},
-        config::knobs::{KNOBS, Knob, WITHOUT},
+        config::knobs::{KNOBS, Knob, Turned},
         config::{DEFAULT_THRESHOLD, MAX_LIMIT, MIN_THRESHOLD},
         count::counters::{COUNT, Counters},
         count::snapshot::ORDERS,

@@ -228,7 +228,7 @@ impl<B: Backing + 'static> Scrubd<B> {
                 records.number(name.as_str(), Unit::Count, Value::Int(blocks[state as usize]));
             }
         }
-        for knob in &KNOBS {
+        for knob in KNOBS {
             let mut value = Text::<120>::empty();
             let _ = write!(value, "{}", self.ctl.config.show(knob));
             records.text(knob.name, 1, value.as_str());

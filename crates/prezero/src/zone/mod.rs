@@ -28,7 +28,7 @@ use crate::clear::choice::Choice;
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
 use crate::config::ablation::Mechanism;
-use crate::config::tuning::Tuning;
+use crate::config::knobs::Tuning;
 use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::inplace::{build_in, field_of};
