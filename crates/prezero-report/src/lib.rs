@@ -1,7 +1,8 @@
-//! What is told of a [`Snapshot`](prezero::Snapshot): the lines that end `prezero run`, everything as text, everything as JSON.
+//! What is told of a zone: the lines that end `prezero run`, everything as text, everything as JSON, and the panel while it runs.
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`panel`] | what a running process shows, and its knobs |
 //! | [`figures`] | a number as people read it |
 //! | [`sums`] | counts of several processes together |
 //! | [`processes`] | the processes of a run |
@@ -19,11 +20,12 @@
 //! # Ok::<(), std::fmt::Error>(())
 //! ```
 //!
-//! Layers: figures, sums, processes, whole, summary
+//! Layers: panel, figures, sums, processes, whole, summary
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
 pub mod figures;
+pub mod panel;
 pub mod processes;
 pub mod summary;
 pub mod sums;

@@ -119,19 +119,18 @@
 //! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
 //! | `config` | the knobs |
 //! | `block` | blocks in their owners' hands |
-//! | `count` | what is counted and traced, and all of it at one moment |
+//! | `count` | what is counted and traced, all of it at one moment, and the panel that shows it |
 //! | `mem` | what memory is: the backing, the page states, every raw pointer |
 //! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, compacted, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU keeps in front of the pool |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
-//! | `observe` | the panel |
 //! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work; what it may touch is `zone/isolate.rs` |
 //! | `heap` | blocks that are known by their addresses |
 //! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, observe, waker, zone, scrubd, heap, global
+//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, waker, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -165,8 +164,6 @@ mod global;
 #[allow(unsafe_code)]
 mod heap;
 #[cfg(not(loom))]
-mod observe;
-#[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
 mod scrubd;
@@ -193,7 +190,6 @@ pub use {
     global::Global,
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
     mem::backing::{Advice, Anonymous, Backing},
-    observe::panel,
     prezero_host::{Size, Topology},
     scrubd::allow_scrubd,
     zone::check::Flaw,
@@ -210,6 +206,7 @@ pub mod internal {
         config::knobs::{KNOBS, Knob, Turned},
         config::{DEFAULT_THRESHOLD, MAX_LIMIT, MIN_THRESHOLD},
         count::counters::{COUNT, Counters},
+        count::panel,
         count::snapshot::ORDERS,
         heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
         heap::lazy::{LazyHeap, Made},

@@ -16,7 +16,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use prezero_core::{Gauges, Snapshot, StatsSink};
+use prezero_core::{Heap, Snapshot, StatsSink};
 use prezero_sys::{birth, sandbox};
 
 use super::{env, tree};
@@ -151,8 +151,7 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
 /// What this process did. In memory of its own, and made in a frame of its own: the end may come on a short stack.
 #[inline(never)]
 fn own_snapshot() -> Box<Snapshot> {
-    let nothing = || Snapshot::gather([], Gauges::default());
-    Box::new(process::ready().map_or_else(nothing, |heap| heap.snapshot()))
+    Box::new(process::ready().map(Heap::snapshot).unwrap_or_default())
 }
 
 /// What the report is written on, likewise.

@@ -38,12 +38,13 @@ pub struct Knob {
     /// When it may be set.
     pub turned: Turned,
     /// Reads a value, or says how to mend it.
-    pub(crate) set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
-    pub(crate) show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
-    pub(crate) word: fn(&Config) -> u64,
+    pub set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
+    /// Writes the value as `set` reads it.
+    pub show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
+    /// The value as a word of the panel.
+    pub word: fn(&Config) -> u64,
     /// Takes the value of a word, or the one next to it; refuses what `set` refuses.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a panel of words takes them"))]
-    pub(crate) take: fn(&mut Config, u64) -> Result<(), &'static str>,
+    pub take: fn(&mut Config, u64) -> Result<(), &'static str>,
 }
 
 /// When a knob may be set.

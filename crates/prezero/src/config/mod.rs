@@ -153,7 +153,8 @@ impl Config {
     }
 
     /// Lowers `scrub_stop` to `scrub_start`: scrubd clears what sets it to work. Whether it was above.
-    pub(crate) fn lower_stop(&mut self) -> bool {
+    #[doc(hidden)]
+    pub fn lower_stop(&mut self) -> bool {
         let stop = self.scrub_start.map_or(self.scrub_stop, |start| start.min(self.scrub_stop));
         std::mem::replace(&mut self.scrub_stop, stop) != stop
     }

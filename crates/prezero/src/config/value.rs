@@ -237,16 +237,10 @@ pub struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
-    /// `text`, if it fits.
-    pub fn new(text: &str) -> Option<Self> {
-        (text.len() <= N).then(|| Text::head(text))
-    }
-
     /// As many whole characters of `text` as fit.
     pub fn head(text: &str) -> Self {
-        let len = (0..=N.min(text.len())).rev().find(|&len| text.is_char_boundary(len));
-        let mut head = Text { len: len.unwrap_or(0), bytes: [0; N] };
-        head.bytes[..head.len].copy_from_slice(&text.as_bytes()[..head.len]);
+        let mut head = Text::empty();
+        let _ = head.write_str(text);
         head
     }
 

@@ -30,6 +30,19 @@ pub enum Unit {
     NanosecondsPerPage,
 }
 
+impl Unit {
+    /// As it is written behind a value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::Pages => "pages",
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "ns",
+            Unit::NanosecondsPerPage => "ns/page",
+        }
+    }
+}
+
 /// A value's name, unit and meaning: all that a rendering needs.
 #[derive(Debug)]
 pub struct Definition {
@@ -203,24 +216,20 @@ pub enum Value {
 }
 
 impl Value {
+    /// As a word.
+    pub fn bits(self) -> u64 {
+        match self {
+            Value::Int(n) => n,
+            Value::Float(x) => x.to_bits(),
+        }
+    }
+
     /// As a float, for arithmetic.
     pub fn as_f64(self) -> f64 {
         match self {
             Value::Int(n) => n as f64,
             Value::Float(x) => x,
         }
-    }
-}
-
-impl From<u64> for Value {
-    fn from(value: u64) -> Value {
-        Value::Int(value)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(value: f64) -> Value {
-        Value::Float(value)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A zone at one moment: the sum over all CPUs' counters, and gauges.
 
 use crate::count::counters::{COUNT, Counter, Counters, Definition, Unit, Value};
-use crate::units::{MAX_ORDER, Order};
+use crate::units::MAX_ORDER;
 
 /// What the pages of a free block in the buddy have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl FreeState {
 pub const ORDERS: usize = MAX_ORDER.get() as usize + 1;
 
 macro_rules! gauges {
-    ($($name:ident: $type:ty, $unit:ident, $help:literal;)*) => {
+    ($($name:ident: $type:ty, $value:ident $unit:ident $help:literal;)*) => {
         /// The zone at one moment. Read while it changes: the parts need not add up.
         #[derive(Clone, Copy, PartialEq, Debug, Default)]
         pub struct Gauges {
@@ -51,36 +51,32 @@ macro_rules! gauges {
             pub engine_bypassing: &'static str,
         }
 
+        /// How many scalars there are.
+        pub const GAUGES: usize = [$(stringify!($name),)*].len();
+
         impl Gauges {
             /// Every scalar gauge with its definition, in the order of definition.
             pub fn scalars(&self) -> impl Iterator<Item = (&'static Definition, Value)> {
                 const DEFINITIONS: &[Definition] = &[$(Definition {
                     name: stringify!($name), unit: Unit::$unit, group: "zone", help: $help,
                 },)*];
-                DEFINITIONS.iter().zip([$(Value::from(self.$name),)*])
+                DEFINITIONS.iter().zip([$(Value::$value(self.$name),)*])
             }
         }
     };
 }
 
 gauges! {
-    zone_bytes: u64, Bytes, "address space that the zone has mapped";
-    allocated_bytes: u64, Bytes, "in the program's hands";
-    resident_zero_bytes: u64, Bytes, "free, resident and zero";
-    resident_dirty_bytes: u64, Bytes, "free, resident, content unknown";
-    absent_bytes: u64, Bytes, "free and not resident";
-    target_zero_bytes: u64, Bytes, "that the governor wants zero, beside the quicklists";
-    quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
-    quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
-    clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline; 0 if not measured";
-    fault_ns_per_page: f64, NanosecondsPerPage, "for the kernel to make a page at its first touch; 0 if not measured";
-}
-
-impl Gauges {
-    /// The count of free blocks of one order in one state, to read or to set.
-    pub fn free_mut(&mut self, order: Order, state: FreeState) -> &mut u64 {
-        &mut self.free[order.get() as usize][state as usize]
-    }
+    zone_bytes: u64, Int Bytes "address space that the zone has mapped";
+    allocated_bytes: u64, Int Bytes "in the program's hands";
+    resident_zero_bytes: u64, Int Bytes "free, resident and zero";
+    resident_dirty_bytes: u64, Int Bytes "free, resident, content unknown";
+    absent_bytes: u64, Int Bytes "free and not resident";
+    target_zero_bytes: u64, Int Bytes "that the governor wants zero, beside the quicklists";
+    quicklist_zero_bytes: u64, Int Bytes "of the free bytes, on the zero quicklists";
+    quicklist_hot_cold_bytes: u64, Int Bytes "of the free bytes, on the hot-cold quicklists";
+    clear_ns_per_page: f64, Float NanosecondsPerPage "to clear inline; 0 if not measured";
+    fault_ns_per_page: f64, Float NanosecondsPerPage "for the kernel to make a page at its first touch; 0 if not measured";
 }
 
 /// All counters, summed over the CPUs, and the gauges of the same moment.
@@ -90,6 +86,13 @@ pub struct Snapshot {
     pub counters: [u64; COUNT],
     /// The zone as it stood.
     pub gauges: Gauges,
+}
+
+impl Default for Snapshot {
+    /// Of nothing.
+    fn default() -> Snapshot {
+        Snapshot { counters: [0; COUNT], gauges: Gauges::default() }
+    }
 }
 
 impl Snapshot {

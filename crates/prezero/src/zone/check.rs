@@ -97,7 +97,7 @@ impl<B: Backing> Zone<B> {
         let mut sum = Tally::default();
         let mut count = |block: PageId, order: Order| {
             let tally = self.pool.tally_free(block, order);
-            *gauges.free_mut(order, uniform(tally)) += 1;
+            gauges.free[order.get() as usize][uniform(tally) as usize] += 1;
             sum = sum + tally;
         };
         for order in (0..HUGE_ORDER).filter_map(Order::new) {

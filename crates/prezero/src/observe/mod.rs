@@ -1,3 +1,0 @@
-//! What people see.
-
-pub mod panel;
