@@ -153,10 +153,12 @@ bench: needs-bench build $(READY) ## every benchmark against five allocators (an
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
-lint: needs-lint ## formatting, clippy, the layers of each crate, the lists of tests and constants, the pages, as CI runs them
+lint: needs-lint ## formatting, clippy, the layers and the lines of each crate, the lists of tests and constants, the pages, as CI runs them
 	tests/each.sh --test
 	tests/layers.py --test
 	tests/layers.py
+	tests/ratchet.py --test
+	tests/ratchet.py
 	tests/listed.py
 	tests/constants.py --check
 	tests/fields.py --test

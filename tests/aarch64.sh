@@ -32,7 +32,7 @@ prezero=$built/release/prezero
 cp "$built/library/libprezero.so" "$built/release"
 
 # Left out are tests that race threads for seconds.
-PROPTEST_CASES=16 cargo test --quiet --release --target $arm -p prezero -p prezero-host -p prezero-sys --lib -- \
+PROPTEST_CASES=16 cargo test --quiet --release --target $arm -p prezero -p prezero-host -p prezero-report -p prezero-sys --lib -- \
     --skip tests::threads >"$dir/log" 2>&1 || fail "unit tests: $(tail -n 40 "$dir/log")"
 
 run() { QEMU_LD_PREFIX=$libraries inside "$prezero" run "$@"; }

@@ -16,35 +16,20 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sources import Rust, blank, crate_files, end
+
 # Crates whose layers are still to be written. Whoever writes them deletes the crate here.
 BARE = set()
 # What is known to run the wrong way, by crate: `a>b` where a imports b. Whoever mends one deletes it here.
 LEFT = {
 }
 
-NO_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\])'""", re.S)
-TEST = re.compile(r"#\[cfg\((?:all\(|any\()?test\b[^\]]*\]")
-TEST_FILE = re.compile(TEST.pattern + r"\s*(?:#\[[^\]]*\]\s*)*(?:pub\S*\s+)?mod\s+(\w+);")
 USE = re.compile(r"\buse\s+([^;]+);")
 PATH = re.compile(r"(?<![\w:])(?<!in )((?:crate|super)(?:::\w+)+)")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*\{")
 TYPE = re.compile(r"\b(?:struct|enum|union)\s+(\w+)")
 PUBLIC = re.compile(r"\bpub\s+(?:unsafe\s+|const\s+(?=fn))*(?:struct|enum|union|trait|type|fn|const|static)\s+(\w+)")
 IMPL = re.compile(r"^(?:unsafe )?impl\b([^{;]*)\{", re.M)
-
-
-def blank(found):
-    return re.sub(r"[^\n]", " ", found[0])
-
-
-def end(text, at):
-    """Where the item at `at` ends: its closing brace, or the semicolon of one that has none."""
-    depth = 0
-    for at in range(at, len(text)):
-        depth += (text[at] in "([{") - (text[at] in ")]}")
-        if depth == 0 and text[at] in ";}":
-            break
-    return at + 1
 
 
 def leaves(tree):
@@ -63,21 +48,12 @@ def leaves(tree):
             path = path + [word]
 
 
-class File:
-    """The code of one file, without comments, texts and tests."""
+class File(Rust):
+    """A file, and what it imports."""
 
     def __init__(self, path, source):
-        self.path, parts = path, list(path.relative_to(source).with_suffix("").parts)
-        self.module = parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
-        self.written = path.read_text()
-        text = NO_CODE.sub(blank, self.written)
-        self.tests = [self.module + [found[1]] for found in TEST_FILE.finditer(text)]
-        while found := TEST.search(text):
-            last = end(text, found.end())
-            text = text[:found.start()] + re.sub(r"[^\n]", " ", text[found.start():last]) + text[last:]
-        self.inside = [(found.start(), end(text, found.end() - 1), found[1]) for found in MODULE.finditer(text)]
-        self.text = text
-        self.folder = self.module[0] if self.module else path.name
+        super().__init__(path, source)
+        self.inside = [(found.start(), end(self.text, found.end() - 1), found[1]) for found in MODULE.finditer(self.text)]
 
     def paths(self):
         """Each path that the file names, from the crate's root on, and where."""
@@ -98,10 +74,7 @@ class File:
 
 def check(crate):
     """What is wrong in a crate: where, what, and `a>b`; the number of its layers, and of its other folders."""
-    source = crate / "src"
-    files = [File(path, source) for path in sorted(source.rglob("*.rs")) if path.parent != source / "bin"]
-    tests = [module for file in files for module in file.tests]
-    files = [file for file in files if not any(file.module[:len(test)] == test for test in tests)]
+    files = [file for file in crate_files(crate, File) if file.path.parent != crate / "src" / "bin"]
     roots = [file for file in files if not file.module]
     folders = {file.folder for file in files if file.module}
     named = [re.search(r"^//! Layers: (.*)", root.written, re.M) for root in roots]

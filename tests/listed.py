@@ -13,7 +13,7 @@ TOP = HERE.parent
 TESTS = ["tests/*.sh", "tests/*.py", "tests/system/*.sh", "tests/system/*.py", "tests/programs/matrix.py",
          "tests/fuzz/*.py", "tests/soak/*.py", "kubernetes/test/*/*_test.go", "kubernetes/internal/*/*_test.go", "crates/*/tests/*.rs", "crates/prezero-preload/tests/shim/*.rs"]
 # What tests share, and what installs the packages that they need.
-SHARED = {"tests/setup.sh", "tests/each.sh", "tests/report.py", "kubernetes/test/level0/books_test.go",
+SHARED = {"tests/setup.sh", "tests/each.sh", "tests/report.py", "tests/sources.py", "kubernetes/test/level0/books_test.go",
           "kubernetes/test/level2/cluster_test.go", "kubernetes/test/level2/processes_test.go", "crates/prezero-preload/tests/shim/main.rs",
           "crates/prezero-preload/tests/shim/run.rs"}
 

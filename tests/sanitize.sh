@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 host=$(rustc -vV | sed -n 's/^host: //p')
 place=${CARGO_TARGET_DIR:-target}
 export RUSTC_BOOTSTRAP=1
-tests=(-p prezero -p prezero-host -p prezero-sys --lib --tests --target "$host")
+tests=(-p prezero -p prezero-host -p prezero-report -p prezero-sys --lib --tests --target "$host")
 # Not leaks: what scrubd and the tests keep for good (Box::leak) is not told from what is lost.
 address() {
     ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \

@@ -1,6 +1,6 @@
 //! `prezero ctl`: the knobs and figures of a process that runs under prezero.
 //!
-//! Through the process's panel (`prezero::panel`): shared memory that its scrubd looks at
+//! Through the process's panel (`prezero_report::panel`): shared memory that its scrubd looks at
 //! whenever it looks around. No thread is interrupted, and what cannot be answered now is said so.
 
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use prezero::Value;
-use prezero::panel::{Panel, Reading, Refusal};
+use prezero_report::panel::{Panel, Reading, Refusal};
 
 use crate::outcome;
 use crate::stat::Stat;
@@ -72,7 +72,7 @@ impl Ctl {
         let panel = open(self.pid)?;
         let ask = |request: &str| {
             let outcome = match panel.ask(request, PATIENCE) {
-                Err(Refusal::Pending | Refusal::Busy(_)) if has_ended(self.pid) => {
+                Err(Refusal::Pending) if has_ended(self.pid) => {
                     Err(anyhow!("the process has ended, and nobody will do it"))
                 }
                 Err(Refusal::Pending)
@@ -148,7 +148,7 @@ fn dashed(key: &str) -> String {
 
 /// Whether the process has such a knob.
 fn known(reading: &Reading, key: &str, value: &str) -> Result<()> {
-    let names = || reading.knobs.iter().map(|(name, _)| name.as_str());
+    let names = || reading.knobs.iter().map(|(name, _)| *name);
     if names().any(|name| name == dashed(key)) {
         return Ok(());
     }
@@ -163,13 +163,13 @@ fn meant<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> String {
 
 /// A knob by either spelling, or else a value or fact.
 fn found(reading: &Reading, key: &str) -> Result<String> {
-    let knob = reading.knobs.iter().find(|(name, _)| *name == dashed(key));
-    if let Some((_, value)) = knob.or(reading.facts.iter().find(|(name, _)| name == key)) {
+    let knob = reading.knobs.iter().find(|(name, _)| **name == dashed(key));
+    if let Some((_, value)) = knob.or(reading.facts.iter().find(|(name, _)| *name == key)) {
         return Ok(value.clone());
     }
     let value = reading.values.iter().find(|(name, ..)| name == key);
     let (.., number) = value.with_context(|| {
-        let names = reading.knobs.iter().map(|(name, _)| name.as_str());
+        let names = reading.knobs.iter().map(|(name, _)| *name);
         let names = names.chain(reading.values.iter().map(|(name, ..)| name.as_str()));
         let meant = meant(key, names);
         let pid = reading.pid;
@@ -188,8 +188,8 @@ pub fn as_json(reading: &Reading) -> serde_json::Value {
         Value::Float(x) => serde_json::Value::from(*x),
     };
     let values = reading.values.iter().map(|(name, _, value)| (name.clone(), number(value)));
-    let texts = |texts: &[(String, String)]| -> serde_json::Map<String, serde_json::Value> {
-        texts.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
+    let texts = |texts: &[(&str, String)]| -> serde_json::Map<String, serde_json::Value> {
+        texts.iter().map(|(name, value)| (name.to_string(), value.as_str().into())).collect()
     };
     serde_json::json!({
         "pid": reading.pid,
@@ -231,12 +231,12 @@ mod tests {
             age: Duration::from_millis(1500),
             consistent: true,
             values: vec![
-                ("hits".into(), "count".into(), Value::Int(u64::MAX)),
-                ("free_blocks_zero_3".into(), "count".into(), Value::Int(0)),
-                ("clear_ns_per_page".into(), "ns/page".into(), Value::Float(40.5)),
+                ("hits".into(), "count", Value::Int(u64::MAX)),
+                ("free_blocks_zero_3".into(), "count", Value::Int(0)),
+                ("clear_ns_per_page".into(), "ns/page", Value::Float(40.5)),
             ],
-            knobs: vec![("scrub-start".into(), "4".into())],
-            facts: vec![("trust".into(), "whole".into())],
+            knobs: vec![("scrub-start", "4".into())],
+            facts: vec![("trust", "whole".into())],
         }
     }
 

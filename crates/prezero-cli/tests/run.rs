@@ -369,7 +369,7 @@ fn a_variable_that_nothing_reads_is_told_and_the_program_runs() {
 #[test]
 fn help_says_each_knob_with_its_variable() {
     let help = printed(&run(&["--help"]).output().unwrap());
-    for knob in &prezero::internal::KNOBS {
+    for knob in prezero::internal::KNOBS {
         let option = help.lines().find(|line| line.contains(&format!("--{} ", knob.name)));
         assert!(option.is_some(), "--{}", knob.name);
         let variable = format!("PREZERO_{}", knob.name.to_uppercase().replace('-', "_"));

@@ -144,7 +144,7 @@ pub extern "C" fn prezero_numpy_owns(block: *const c_void) -> c_int {
 pub unsafe extern "C" fn prezero_numpy_stats_json(buffer: *mut c_char, size: usize) -> c_int {
     let Some(snapshot) = ZONE.snapshot() else { return 0 };
     let mut text = String::new();
-    if snapshot.write_json(&mut text).is_err() {
+    if prezero_report::write_json(&snapshot, &Default::default(), &mut text).is_err() {
         return 0;
     }
     if size > 0 {

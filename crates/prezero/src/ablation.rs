@@ -7,7 +7,7 @@ use core::fmt;
 
 /// A set of mechanisms that are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Ablation(u64);
+pub struct Ablation(pub(crate) u64);
 
 macro_rules! mechanisms {
     ($($mechanism:ident $name:literal $does:literal,)*) => {
@@ -51,6 +51,9 @@ mechanisms! {
 }
 
 impl Ablation {
+    /// None is left out.
+    pub(crate) const NONE: Ablation = Ablation(0);
+
     /// Whether a mechanism is in use.
     #[inline]
     pub(crate) fn has(self, mechanism: Mechanism) -> bool {

@@ -117,19 +117,18 @@
 //! | `clear` | how bytes become zero: engines, and the choice among them |
 //! | `config` | the knobs |
 //! | `block` | blocks in their owners' hands |
-//! | `count` | what is counted and traced |
+//! | `count` | what is counted and traced, all of it at one moment, and the panel that shows it |
 //! | `mem` | what memory is: the backing, the page states, every raw pointer |
 //! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU keeps in front of the pool |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
-//! | `observe` | reports, the summary, the panel |
 //! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work; what it may touch is `zone/isolate.rs` |
 //! | `heap` | blocks that are known by their addresses |
 //! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, observe, waker, zone, scrubd, heap, global
+//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, waker, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -163,8 +162,6 @@ mod global;
 #[allow(unsafe_code)]
 mod heap;
 #[cfg(not(loom))]
-mod observe;
-#[cfg(not(loom))]
 mod policy;
 #[cfg(not(loom))]
 mod scrubd;
@@ -187,11 +184,10 @@ pub use {
         Config, ConfigError, EngineChoice, Machine, NoMoveMode, OnFree, Origin, StatsSink, Verify,
     },
     count::counters::{Counter, Definition, Unit, Value},
+    count::snapshot::{FreeState, Gauges, Snapshot},
     global::Global,
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
     mem::backing::{Advice, Anonymous, Backing},
-    observe::panel,
-    observe::snapshot::{FreeState, Gauges, Snapshot},
     prezero_host::{Size, Topology},
     scrubd::allow_scrubd,
     zone::check::Flaw,
@@ -205,13 +201,13 @@ pub use {
 pub mod internal {
     pub use crate::{
         ablation::{Ablation, Mechanism},
-        config::knobs::{KNOBS, Knob, WITHOUT},
+        config::knobs::{KNOBS, Knob, Turned},
         config::{DEFAULT_THRESHOLD, MAX_LIMIT, MIN_THRESHOLD},
         count::counters::{COUNT, Counters},
+        count::panel,
+        count::snapshot::ORDERS,
         heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
         heap::lazy::{LazyHeap, Made},
-        observe::processes::{LARGEST, Member, Processes},
-        observe::snapshot::ORDERS,
         scrubd::allow_scrubd_by,
         waker::{Change, START_BYTES},
     };

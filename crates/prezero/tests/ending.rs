@@ -5,8 +5,8 @@
 mod common;
 
 use prezero::internal::Change;
-use prezero::panel::Panel;
 use prezero::{Counter, Verify};
+use prezero_report::panel::Panel;
 
 use common::{ask, config, until, use_and_free, zone};
 
@@ -34,7 +34,7 @@ fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
             prezero_sys::panel::of_process(pid).ok().and_then(Panel::new).filter(|_| clears)
         });
         let knobs = panel.read().knobs;
-        let rate = knobs.iter().find(|(name, _)| name == "scrub-rate").unwrap().1.as_str();
+        let rate = knobs.iter().find(|(name, _)| *name == "scrub-rate").unwrap().1.as_str();
         assert_eq!(rate, if round == 0 { "off" } else { "9G" }, "a knob stays as it was turned");
         ask(zone, &panel, "set scrub-rate 9G").unwrap();
 

@@ -4,13 +4,15 @@
 
 mod common;
 
-use prezero::Counter;
-use prezero::panel::{Panel, Reading};
+use std::sync::atomic::Ordering::Relaxed;
+
+use prezero::{Counter, internal};
+use prezero_report::panel::{Panel, Reading};
 
 use common::{BLOCK, config, until, use_and_free, zone};
 
 fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
-    &reading.knobs.iter().find(|(each, _)| each == name).unwrap().1
+    &reading.knobs.iter().find(|(each, _)| *each == name).unwrap().1
 }
 
 #[test]
@@ -51,15 +53,23 @@ fn figures_are_shown_and_knobs_are_turned() {
     assert!(ask("set limit 1G").unwrap_err().contains("when the process begins"));
     assert!(ask("set engine warp").unwrap_err().contains("no such clear engine"));
     assert!(ask("set colour red").unwrap_err().contains("no such knob"));
-    // Several at once, as tools leave them that asked while scrubd slept; the last is answered.
-    ask("set verify sample;set scrub-rate 9M;").unwrap();
-    let shown = panel.read();
-    assert_eq!([knob(&shown, "scrub-rate"), knob(&shown, "verify")], ["9M", "sample"]);
-    ask("set colour red;set verify full;").unwrap();
-    assert!(ask("set verify off;set colour red;").unwrap_err().contains("no such knob"));
-    ask("set verify full;set verify of").unwrap();
-    assert_eq!(knob(&panel.read(), "verify"), "full", "what is not ended is being written");
     assert!(ask("dance").unwrap_err().contains("no such request"));
+    // Whatever is written into its words, it keeps what can be.
+    let words = prezero_sys::panel::of_process(pid).unwrap();
+    let knobs = &internal::panel::Panel::of(&words).knobs;
+    let kept = |name| {
+        let nth = internal::KNOBS.iter().position(|knob| knob.name == name).unwrap();
+        knobs[nth].load(Relaxed)
+    };
+    let before = ["scrub-rate", "limit", "huge"].map(kept);
+    for (knob, word) in internal::KNOBS.iter().zip(knobs) {
+        word.store(if knob.name == "scrub-rate" { 1 } else { 1 << 40 }, Relaxed);
+    }
+    ask("drain").unwrap();
+    assert_eq!(["scrub-rate", "limit", "huge"].map(kept), before, "refused");
+    assert_eq!([kept("scrub-start"), kept("scrub-stop"), kept("verify")], [18, 18, 2], "clamped");
+    ask("set scrub-load off").unwrap();
+    ask("set scrub-start 2").unwrap();
 
     // Turned, not only shown.
     let verified = zone.snapshot().get(Counter::VerifiedPages);

@@ -35,7 +35,7 @@ fn about(process: &Process) -> Vec<Line<'static>> {
     let now = &process.now;
     let number = |name| now.number(name);
     let knob = |name: &str| {
-        let found = now.knobs.iter().find(|(each, _)| each == name);
+        let found = now.knobs.iter().find(|(each, _)| *each == name);
         found.map_or("-".to_string(), |(_, value)| value.clone())
     };
     let line = |text: String| Line::from(text);

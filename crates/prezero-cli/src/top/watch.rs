@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use prezero::internal::ORDERS;
-use prezero::panel::{Panel, Reading};
+use prezero_report::panel::{Panel, Reading};
 use prezero_sys::escape::escape;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt::{self, Write};
 use std::ptr;
 
-use prezero_core::{Gauges, Heap, Snapshot, Use};
+use prezero_core::{Heap, Use};
 
 use super::family::{calloc, calloc_for, free, malloc, release_zeroed};
 use crate::compat::errno::Errno;
@@ -75,10 +75,9 @@ pub unsafe extern "C" fn prezero_free_zeroed(ptr: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prezero_stats_json(buffer: *mut c_char, size: usize) -> c_int {
     let errno = Errno::save();
-    let nothing = || Snapshot::gather([], Gauges::default());
-    let snapshot = process::ready().map_or_else(nothing, Heap::snapshot);
+    let snapshot = process::ready().map(Heap::snapshot).unwrap_or_default();
     let mut text = Cut { buffer: buffer.cast(), room: size.saturating_sub(1), len: 0 };
-    let _ = snapshot.write_json(&mut text);
+    let _ = prezero_report::write_json(&snapshot, &Default::default(), &mut text);
     if size > 0 {
         // SAFETY: at most `size - 1` bytes were written before it.
         unsafe { buffer.add(text.len.min(text.room)).write(0) };

@@ -16,7 +16,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use prezero_core::{Gauges, Snapshot, StatsSink};
+use prezero_core::{Heap, Snapshot, StatsSink};
 use prezero_sys::{birth, sandbox};
 
 use super::{env, tree};
@@ -139,11 +139,10 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
             (StatsSink::Summary, Some(why)) => {
                 writeln!(line, "prezero: could not help the program: {why}")
             }
-            (StatsSink::Summary, None) => all.write_summary(processes, &mut *line),
-            (StatsSink::Stderr, _) => all.write_text(&mut *line),
-            (StatsSink::File(_), _) => {
-                all.write_json_of(processes, &mut *line).and_then(|()| line.write_char('\n'))
-            }
+            (StatsSink::Summary, None) => prezero_report::write_summary(all, processes, &mut *line),
+            (StatsSink::Stderr, _) => prezero_report::write_text(all, &mut *line),
+            (StatsSink::File(_), _) => prezero_report::write_json(all, processes, &mut *line)
+                .and_then(|()| line.write_char('\n')),
             (StatsSink::Off, _) => Ok(()),
         };
     });
@@ -152,8 +151,7 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
 /// What this process did. In memory of its own, and made in a frame of its own: the end may come on a short stack.
 #[inline(never)]
 fn own_snapshot() -> Box<Snapshot> {
-    let nothing = || Snapshot::gather([], Gauges::default());
-    Box::new(process::ready().map_or_else(nothing, |heap| heap.snapshot()))
+    Box::new(process::ready().map(Heap::snapshot).unwrap_or_default())
 }
 
 /// What the report is written on, likewise.

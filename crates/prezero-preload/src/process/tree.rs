@@ -26,8 +26,10 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
-use prezero_core::internal::{COUNT, LARGEST, Member, Processes};
+use prezero_core::internal::COUNT;
 use prezero_core::{Gauges, PAGE, Snapshot};
+use prezero_report::processes::{LARGEST, Member, Processes};
+use prezero_report::sums::{add, requested_bytes};
 use prezero_sys::raw::syscall;
 use prezero_sys::thread::vfork;
 use prezero_sys::{birth, file, quiet, sandbox};
@@ -153,12 +155,12 @@ fn write(snapshot: &Snapshot, state: u32) {
             && let Some(tree) = tree()
         {
             tree.others.fetch_add(1, Relaxed);
-            let counters = tree.sum.iter().zip(snapshot.counters());
+            let counters = tree.sum.iter().zip(&snapshot.counters);
             counters.for_each(|(sum, n)| _ = sum.fetch_add(*n, Relaxed));
         }
         return;
     };
-    let counters = slot.counters.iter().zip(snapshot.counters());
+    let counters = slot.counters.iter().zip(&snapshot.counters);
     counters.for_each(|(cell, n)| cell.store(*n, Relaxed));
     slot.clear_ns.store(snapshot.gauges.clear_ns_per_page.to_bits(), Relaxed);
     slot.state.fetch_max(state, Release);
@@ -281,8 +283,8 @@ impl Tree {
     /// Adds what the processes without a slot did to a sum.
     #[inline(never)]
     fn add_others_to(&self, sum: &mut Snapshot) {
-        let rest = self.sum.each_ref().map(|sum| sum.load(Relaxed));
-        sum.add(&Snapshot::of(rest, Gauges::default()));
+        let counters = self.sum.each_ref().map(|sum| sum.load(Relaxed));
+        add(sum, &Snapshot { counters, gauges: Gauges::default() });
     }
 }
 
@@ -311,7 +313,7 @@ pub fn with_all(mut sum: Box<Snapshot>, write: impl FnOnce(&Snapshot, &Processes
     };
     let mut name = [0; NAME];
     process_name(&mut name);
-    count(own_number(), sum.requested_bytes(), name);
+    count(own_number(), requested_bytes(&sum), name);
     let (mut running, mut cut_short, mut others) = (0, 0, false);
     for slot in &tree.slots {
         let state = slot.state.load(Acquire);
@@ -356,15 +358,12 @@ impl Slot {
     /// Adds what the process did to a sum: the bytes that it asked for. In a frame of its own, as it may be short.
     #[inline(never)]
     fn add_to(&self, sum: &mut Snapshot) -> u64 {
-        let snapshot = self.snapshot();
-        sum.add(&snapshot);
-        snapshot.requested_bytes()
-    }
-
-    fn snapshot(&self) -> Snapshot {
         let clear_ns_per_page = f64::from_bits(self.clear_ns.load(Relaxed));
-        let prices = Gauges { clear_ns_per_page, ..Gauges::default() };
-        Snapshot::of(self.counters.each_ref().map(|cell| cell.load(Relaxed)), prices)
+        let gauges = Gauges { clear_ns_per_page, ..Gauges::default() };
+        let counters = self.counters.each_ref().map(|cell| cell.load(Relaxed));
+        let snapshot = Snapshot { counters, gauges };
+        add(sum, &snapshot);
+        requested_bytes(&snapshot)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use prezero_core::panel::{Panel, Refusal};
+use prezero_report::panel::{Panel, Refusal};
 
 use crate::run::{bare, compile, describe, run, run_c, shim, shimmed, text, until};
 
@@ -93,7 +93,7 @@ fn does_all_its_work(program: &mut Command) {
     });
     let ask = |request: &str| {
         let answer = until(request, || match panel.ask(request, Duration::from_millis(500)) {
-            Err(Refusal::Pending | Refusal::Busy(_)) => None,
+            Err(Refusal::Pending) => None,
             answer => Some(answer),
         });
         answer.unwrap_or_else(|refusal| panic!("{request}: {refusal}"));

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{
-    CWD, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals,
-    fcntl_get_seals, flock, fstat, ftruncate, openat,
+    CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals,
+    fstat, ftruncate, openat,
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -44,7 +44,6 @@ pub type Words = &'static [AtomicU64; WORDS];
 #[derive(Debug)]
 pub struct Mapped {
     words: Words,
-    file: OwnedFd,
 }
 
 impl Deref for Mapped {
@@ -60,25 +59,6 @@ impl Drop for Mapped {
         // SAFETY: made by `map` for this value alone, which hands out no longer borrow than
         // its own.
         let _ = unsafe { munmap(std::ptr::from_ref(self.words).cast_mut().cast(), LEN) };
-    }
-}
-
-impl Mapped {
-    /// The only turn among all tools that have this panel open, in whatever container; `None`
-    /// while another has it. The kernel ends it with the tool.
-    pub fn turn(&self) -> Option<Turn<'_>> {
-        flock(&self.file, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(Turn(self))
-    }
-}
-
-/// What [`Mapped::turn`] gives, until it is dropped.
-#[derive(Debug)]
-pub struct Turn<'a>(&'a Mapped);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let _ = flock(&self.0.file, FlockOperation::Unlock);
     }
 }
 
@@ -128,7 +108,7 @@ pub fn of_process(pid: u32) -> io::Result<Mapped> {
     if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(sealed)) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(Mapped { words: map(&file)?, file })
+    Ok(Mapped { words: map(&file)? })
 }
 
 /// How often the list of a process's threads is read that has no panel in it, at most.
@@ -280,12 +260,6 @@ mod tests {
         });
         let seen = of_process(std::process::id()).unwrap();
         assert_eq!(seen[7].load(SeqCst), 42);
-        // One turn among all that have it open.
-        let other = of_process(std::process::id()).unwrap();
-        let turn = seen.turn().unwrap();
-        assert!(other.turn().is_none());
-        drop(turn);
-        assert!(other.turn().is_some());
         drop(fake);
         // A thread that is joined has left its memory, and closes its files after that.
         until("the panel goes with its thread", || of_process(std::process::id()).is_err());

@@ -1,23 +1,21 @@
-//! The configuration: what the [`KNOBS`] set, and what it is unless set.
+//! The configuration: what the [`KNOBS`](knobs::KNOBS) set, and what it is unless set.
 //!
 //! Reading it uses no heap, does no I/O and never panics, so the shim may do it before any
 //! malloc works; what only the machine knows comes in as a [`Machine`]. Every value that
 //! [`Config::show`] prints is one that the parser accepts and reads back the same.
 
 pub(crate) mod knobs;
-pub(crate) mod tuning;
 pub(crate) mod value;
 
 pub(crate) use crate::ablation;
 
 use core::fmt;
-use core::time::Duration;
 
-use crate::ablation::Ablation;
 use crate::clear::engine_named;
-use crate::config::knobs::{KNOBS, Knob, WITHOUT};
+pub use crate::config::knobs::Config;
+use crate::config::knobs::{ALL, DEFAULTS, Knob};
 use crate::config::value::Text;
-use crate::units::{HUGE, MAX_ORDER, Order, PAGE};
+use crate::units::{HUGE, PAGE};
 
 /// The smallest threshold: below it a hot block that is cleared on demand beats a zero block that is cold.
 pub const MIN_THRESHOLD: usize = 64 << 10;
@@ -29,44 +27,6 @@ pub const DEFAULT_THRESHOLD: usize = 128 << 10;
 pub const MAX_LIMIT: usize = PAGE << 30;
 /// Bytes that the path of a statistics file may have: its name is made up on the stack.
 pub const MAX_PATH: usize = 1023;
-
-/// All knobs, read and checked. Copied about while the stack may be short, so it is small.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Config {
-    /// Most memory the zone may hold; bytes, a multiple of [`HUGE`].
-    pub limit: usize,
-    /// Smallest request that the zone serves; bytes, a multiple of [`PAGE`].
-    pub threshold: usize,
-    /// Smallest order of a dirty free block that sets scrubd to work. `None`: never scrub.
-    pub scrub_start: Option<Order>,
-    /// Smallest order of a free block that scrubd clears.
-    pub scrub_stop: Order,
-    /// One-minute load average above which scrubd rests. `None`: it never looks.
-    pub scrub_load: Option<f32>,
-    /// Most bytes that scrubd clears in a second. `None`: as fast as it can.
-    pub scrub_rate: Option<usize>,
-    /// Bytes of zeroes that may lie in the cache that the cores share; larger sets are
-    /// cleared past it. `None`: as many as [`Topology::set`](prezero_host::Topology::set) says.
-    pub scrub_cache: Option<usize>,
-    /// Most bytes that scrubd makes zero ahead of requests. `None`: as demand has it.
-    pub stock: Option<usize>,
-    /// How bytes are cleared.
-    pub engine: EngineChoice,
-    /// How many of the pages marked zero are checked before they are handed out.
-    pub verify: Verify,
-    /// How long idle memory stays resident, at most.
-    pub decay: Duration,
-    /// Whether the kernel makes huge pages for large blocks: of fresh memory, and of small pages that scrubd scrubs.
-    pub huge: bool,
-    /// Whether pages stay at their addresses.
-    pub no_move: NoMoveMode,
-    /// What becomes of a block's content when it is freed.
-    pub on_free: OnFree,
-    /// Where the statistics go when the program ends.
-    pub stats: StatsSink,
-    /// Mechanisms that are left out.
-    pub without: Ablation,
-}
 
 /// Which clear engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,27 +116,8 @@ impl EngineChoice {
 impl Config {
     /// The defaults of the knobs.
     pub fn new(machine: &Machine) -> Config {
-        // Order 4 is 64 KiB: the smallest block that a threshold lets in.
-        let worth_it = Order::holding((MIN_THRESHOLD / PAGE) as u32).unwrap_or(MAX_ORDER);
-        let limit = machine.memory - machine.memory % HUGE;
-        Config {
-            limit: limit.clamp(HUGE, MAX_LIMIT),
-            threshold: DEFAULT_THRESHOLD,
-            scrub_start: Some(worth_it),
-            scrub_stop: worth_it,
-            scrub_load: None,
-            scrub_rate: None,
-            scrub_cache: None,
-            stock: None,
-            engine: EngineChoice::Auto,
-            verify: Verify::Sample,
-            decay: Duration::from_secs(10),
-            huge: !machine.reports_free,
-            no_move: NoMoveMode::Auto,
-            on_free: OnFree::Keep,
-            stats: StatsSink::Summary,
-            without: Ablation::default(),
-        }
+        let limit = (machine.memory - machine.memory % HUGE).clamp(HUGE, MAX_LIMIT);
+        Config { limit, huge: !machine.reports_free, ..DEFAULTS }
     }
 
     /// Reads every knob from the environment that `get` looks into. A variable that
@@ -195,7 +136,7 @@ impl Config {
     ) -> Result<Config, ConfigError> {
         let mut config = Config::new(machine);
         let mut stop = None;
-        for knob in KNOBS.iter().chain([&WITHOUT]) {
+        for knob in ALL {
             let Some((origin, value)) = get(knob).filter(|(_, value)| !value.is_empty()) else {
                 continue;
             };
@@ -212,7 +153,8 @@ impl Config {
     }
 
     /// Lowers `scrub_stop` to `scrub_start`: scrubd clears what sets it to work. Whether it was above.
-    pub(crate) fn lower_stop(&mut self) -> bool {
+    #[doc(hidden)]
+    pub fn lower_stop(&mut self) -> bool {
         let stop = self.scrub_start.map_or(self.scrub_stop, |start| start.min(self.scrub_stop));
         std::mem::replace(&mut self.scrub_stop, stop) != stop
     }
@@ -262,6 +204,10 @@ impl fmt::Display for ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ablation::Ablation;
+    use crate::config::knobs::KNOBS;
+    use crate::units::Order;
+    use core::time::Duration;
     use proptest::prelude::*;
 
     const MACHINE: Machine = Machine {
@@ -338,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_knob_has_its_own_name_and_variable_and_one_line_of_help() {
-        for knob in &KNOBS {
+        for knob in KNOBS {
             let variable = format!("PREZERO_{}", knob.name.to_uppercase().replace('-', "_"));
             assert_eq!(knob.variable, variable);
             assert!(knob.help.len() <= 44 && !knob.help.contains('\n'), "{}", knob.name);
@@ -410,7 +356,7 @@ mod tests {
 
         #[test]
         fn no_value_makes_a_parser_panic(value in "\\PC{0,80}|[0-9.]{0,30}[kKmMgGtTiIbB]{0,3}") {
-            for knob in &KNOBS {
+            for knob in KNOBS {
                 if let Err(error) = read(&[(knob.variable, &value)]) {
                     prop_assert!(!error.to_string().contains('\n'));
                 }

@@ -1,34 +1,232 @@
-//! How the values of knobs are written: orders, loads, times, paths. Sizes are of [`prezero_host`].
+//! The values of knobs: each type reads itself, shows itself, and is a word of 8 bytes.
 //!
 //! Parsing uses no heap and never panics; an error is the mend, for its caller to put
-//! behind the name and the value.
+//! behind the name and the value. Sizes are of [`prezero_host`].
 
-use core::fmt;
+use core::fmt::{self, Display, Write};
 use core::time::Duration;
 
-use prezero_host::sizes::decimal;
+use prezero_host::sizes::{Size, decimal, size};
+use prezero_sys::meta;
 
-use crate::units::Order;
+use crate::config::ablation::Ablation;
+use crate::config::{EngineChoice, MAX_PATH, Machine, NoMoveMode, OnFree, StatsSink, Verify};
+use crate::units::{MAX_ORDER, Order};
 
 /// The longest time: thirty years, "not while I live".
 const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
 
-pub(crate) fn order(text: &str) -> Result<Order, &'static str> {
-    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
-    number.and_then(Order::new).ok_or("not an order; give 0 (4K) to 18 (1G)")
+/// A type of value that knobs have.
+pub(crate) trait Setting: Copy + 'static {
+    const KIND: Kind<Self>;
 }
 
-pub(crate) fn load(text: &str) -> Result<f32, &'static str> {
-    let number =
-        text.parse().ok().filter(|load: &f32| load.is_finite() && !load.is_sign_negative());
-    number.ok_or("not a load average; give a number from 0 up, or off")
+/// What is done with values of one type. Where it takes two texts the second is how the knob's row says that values are
+/// written.
+pub(crate) struct Kind<T> {
+    pub(crate) read: fn(&str, &str, &Machine) -> Result<T, &'static str>,
+    pub(crate) show: fn(&T, &str, &mut fmt::Formatter<'_>) -> fmt::Result,
+    pub(crate) word: fn(&T) -> u64,
+    /// The value of a word, or the one next to it: any word is a value.
+    pub(crate) of: fn(u64) -> T,
 }
 
-pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
-    let (whole, nanos) = decimal(text).ok_or("not a time; give seconds: 10, 0.5")?;
-    Some(Duration::new(whole, nanos))
-        .filter(|&decay| decay <= MAX_TIME)
-        .ok_or("too long a time; give 1000000000 seconds or less")
+impl Setting for Order {
+    const KIND: Kind<Order> = Kind {
+        read: |text, _, _| {
+            let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+            number.and_then(Order::new).ok_or("not an order; give 0 (4K) to 18 (1G)")
+        },
+        show: |order, _, f| order.fmt(f),
+        word: |order| order.get().into(),
+        of: |word| u32::try_from(word).ok().and_then(Order::new).unwrap_or(MAX_ORDER),
+    };
+}
+
+/// A load average.
+impl Setting for f32 {
+    const KIND: Kind<f32> = Kind {
+        read: |text, _, _| {
+            let number = text.parse().ok().filter(|load| is_load(*load));
+            number.ok_or("not a load average; give a number from 0 up, or off")
+        },
+        show: |load, _, f| load.fmt(f),
+        word: |load| load.to_bits().into(),
+        of: |word| {
+            Some(f32::from_bits(word as u32)).filter(|load| is_load(*load)).unwrap_or(f32::MAX)
+        },
+    };
+}
+
+fn is_load(number: f32) -> bool {
+    number.is_finite() && !number.is_sign_negative()
+}
+
+/// Bytes.
+impl Setting for usize {
+    const KIND: Kind<usize> = Kind {
+        read: |text, _, _| size(text),
+        show: |bytes, _, f| Size(*bytes).fmt(f),
+        word: |bytes| *bytes as u64,
+        of: |word| word as usize,
+    };
+}
+
+/// Seconds, as a word nanoseconds.
+impl Setting for Duration {
+    const KIND: Kind<Duration> = Kind {
+        read: |text, _, _| {
+            let (whole, nanos) = decimal(text).ok_or("not a time; give seconds: 10, 0.5")?;
+            let time = Some(Duration::new(whole, nanos)).filter(|&time| time <= MAX_TIME);
+            time.ok_or("too long a time; give 1000000000 seconds or less")
+        },
+        show: |time, _, f| {
+            write!(f, "{}", time.as_secs())?;
+            let (mut part, mut digits) = (time.subsec_nanos(), 9);
+            if part == 0 {
+                return Ok(());
+            }
+            while part.is_multiple_of(10) {
+                (part, digits) = (part / 10, digits - 1);
+            }
+            write!(f, ".{part:0digits$}")
+        },
+        word: |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        of: |word| Duration::from_nanos(word).min(MAX_TIME),
+    };
+}
+
+/// A value, or the last word of its row.
+impl<T: Setting> Setting for Option<T> {
+    const KIND: Kind<Option<T>> = Kind {
+        read: |text, words, machine| match words.rsplit('|').next() {
+            Some(absent) if absent == text => Ok(None),
+            _ => (T::KIND.read)(text, words, machine).map(Some),
+        },
+        show: |value, words, f| match value {
+            Some(value) => (T::KIND.show)(value, words, f),
+            None => f.write_str(words.rsplit('|').next().unwrap_or_default()),
+        },
+        word: |value| value.as_ref().map_or(u64::MAX, T::KIND.word),
+        of: |word| (word != u64::MAX).then(|| (T::KIND.of)(word)),
+    };
+}
+
+/// A value that is one of its row's words.
+trait OneOf: Copy + PartialEq + 'static {
+    /// In the order of the words; a number that is beyond them stands for the last.
+    const ALL: &'static [Self];
+    const MEND: &'static str;
+}
+
+impl OneOf for bool {
+    const ALL: &'static [bool] = &[true, false];
+    const MEND: &'static str = "neither; give on or off";
+}
+
+impl OneOf for OnFree {
+    const ALL: &'static [OnFree] = &[OnFree::Clear, OnFree::Keep];
+    const MEND: &'static str = bool::MEND;
+}
+
+impl OneOf for Verify {
+    const ALL: &'static [Verify] = &[Verify::Off, Verify::Sample, Verify::Full];
+    const MEND: &'static str = "no such mode; give off, sample or full";
+}
+
+impl OneOf for NoMoveMode {
+    const ALL: &'static [NoMoveMode] = &[NoMoveMode::Auto, NoMoveMode::On, NoMoveMode::Off];
+    const MEND: &'static str = "no such mode; give auto, on or off";
+}
+
+impl<T: OneOf> Setting for T {
+    const KIND: Kind<T> = Kind {
+        read: |text, words, _| {
+            let nth = words.split('|').position(|word| word == text);
+            nth.map(|nth| T::ALL[nth]).ok_or(T::MEND)
+        },
+        show: |value, words, f| {
+            let nth = (T::KIND.word)(value) as usize;
+            f.write_str(words.split('|').nth(nth).unwrap_or_default())
+        },
+        word: |value| T::ALL.iter().position(|each| each == value).unwrap_or_default() as u64,
+        of: |word| T::ALL[(word as usize).min(T::ALL.len() - 1)],
+    };
+}
+
+/// As a word its name's: an engine that this process does not know is none.
+impl Setting for EngineChoice {
+    const KIND: Kind<EngineChoice> = Kind {
+        read: |text, _, machine| match (machine.engine)(text) {
+            _ if text == "auto" => Ok(EngineChoice::Auto),
+            Some(name) => Ok(EngineChoice::Named(name)),
+            None => Err(
+                "no such clear engine on this machine; give auto, or one that `prezero engines` lists",
+            ),
+        },
+        show: |engine, _, f| f.write_str(engine.name().unwrap_or("auto")),
+        word: |engine| engine.name().map_or(0, |name| word_of(name, 0)),
+        of: |word| {
+            let mut names = crate::clear::engines().map(|engine| engine.name());
+            let found = names.find(|name| word_of(name, 0) == word);
+            found.map_or(EngineChoice::Auto, EngineChoice::Named)
+        },
+    };
+}
+
+/// A word for a text and for what went before it (FNV-1a).
+pub(crate) const fn word_of(text: &str, before: u64) -> u64 {
+    let (bytes, mut word, mut at) = (text.as_bytes(), before ^ 0xcbf2_9ce4_8422_2325, 0);
+    while at < bytes.len() {
+        word = (word ^ bytes[at] as u64).wrapping_mul(0x100_0000_01b3);
+        at += 1;
+    }
+    word
+}
+
+/// As a word a file is a file, whichever.
+impl Setting for StatsSink {
+    const KIND: Kind<StatsSink> = Kind {
+        read: |text, _, _| {
+            Ok(match text {
+                "summary" => StatsSink::Summary,
+                "off" => StatsSink::Off,
+                "-" => StatsSink::Stderr,
+                path if path.len() > MAX_PATH => {
+                    return Err("the path is too long; give one of 1023 bytes or less");
+                }
+                path => StatsSink::File(meta::keep(path).map_err(|_| "no memory to keep it")?),
+            })
+        },
+        show: |sink, _, f| {
+            f.write_str(match sink {
+                StatsSink::Summary => "summary",
+                StatsSink::Off => "off",
+                StatsSink::Stderr => "-",
+                StatsSink::File(path) => path,
+            })
+        },
+        word: |sink| match sink {
+            StatsSink::Summary => 0,
+            StatsSink::Off => 1,
+            StatsSink::Stderr => 2,
+            StatsSink::File(_) => 3,
+        },
+        of: |word| match word {
+            1 => StatsSink::Off,
+            2 => StatsSink::Stderr,
+            _ => StatsSink::Summary,
+        },
+    };
+}
+
+impl Setting for Ablation {
+    const KIND: Kind<Ablation> = Kind {
+        read: |text, _, _| Ablation::read(text),
+        show: |without, _, f| without.fmt(f),
+        word: |without| without.0,
+        of: Ablation,
+    };
 }
 
 /// A string of at most `N` bytes that lies where it is, not on a heap.
@@ -39,16 +237,10 @@ pub struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
-    /// `text`, if it fits.
-    pub fn new(text: &str) -> Option<Self> {
-        (text.len() <= N).then(|| Text::head(text))
-    }
-
     /// As many whole characters of `text` as fit.
     pub fn head(text: &str) -> Self {
-        let len = (0..=N.min(text.len())).rev().find(|&len| text.is_char_boundary(len));
-        let mut head = Text { len: len.unwrap_or(0), bytes: [0; N] };
-        head.bytes[..head.len].copy_from_slice(&text.as_bytes()[..head.len]);
+        let mut head = Text::empty();
+        let _ = head.write_str(text);
         head
     }
 
@@ -63,7 +255,7 @@ impl<const N: usize> Text<N> {
     }
 }
 
-impl<const N: usize> fmt::Write for Text<N> {
+impl<const N: usize> Write for Text<N> {
     /// As many whole characters as there is room for.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = N - self.len;
@@ -75,7 +267,7 @@ impl<const N: usize> fmt::Write for Text<N> {
     }
 }
 
-impl<const N: usize> fmt::Display for Text<N> {
+impl<const N: usize> Display for Text<N> {
     /// On one line: control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_str().escape_debug().fmt(f)

@@ -1,7 +1,7 @@
 //! What the zone counts, defined once.
 //!
-//! [`Counter`] lists every counter with its name, unit and meaning; the three
-//! renderings in `report` walk that list and hold no other.
+//! [`Counter`] lists every counter with its name, unit and meaning; the panel and the
+//! renderings of `prezero-report` walk that list and hold no other.
 //!
 //! **Accepted race.** [`Counters::add`] is a relaxed load and store: no locked
 //! instruction on the allocation path. Where the compiler folds it into one `add` to
@@ -28,6 +28,19 @@ pub enum Unit {
     Nanoseconds,
     /// Nanoseconds for each page of 4 KiB. The name ends in `_ns_per_page`.
     NanosecondsPerPage,
+}
+
+impl Unit {
+    /// As it is written behind a value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::Pages => "pages",
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "ns",
+            Unit::NanosecondsPerPage => "ns/page",
+        }
+    }
 }
 
 /// A value's name, unit and meaning: all that a rendering needs.
@@ -202,24 +215,20 @@ pub enum Value {
 }
 
 impl Value {
+    /// As a word.
+    pub fn bits(self) -> u64 {
+        match self {
+            Value::Int(n) => n,
+            Value::Float(x) => x.to_bits(),
+        }
+    }
+
     /// As a float, for arithmetic.
     pub fn as_f64(self) -> f64 {
         match self {
             Value::Int(n) => n as f64,
             Value::Float(x) => x,
         }
-    }
-}
-
-impl From<u64> for Value {
-    fn from(value: u64) -> Value {
-        Value::Int(value)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(value: f64) -> Value {
-        Value::Float(value)
     }
 }
 

@@ -5,8 +5,8 @@ use std::ptr;
 
 use crate::clear::Use;
 use crate::count::counters::Counter;
+use crate::count::snapshot::Snapshot;
 use crate::heap::{GRANULE, Heap, Resized};
-use crate::observe::snapshot::Snapshot;
 use crate::units::{Order, PAGE};
 
 pub(crate) mod home;

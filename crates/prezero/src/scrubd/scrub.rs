@@ -159,7 +159,7 @@ impl<T: Thread> Scrubber<T> {
         if spent_before && !self.may_spend() {
             zone.waker.counters.bump(Counter::Asides);
         }
-        zone.show_target(self.plan.target.min(zone.tuning.stock()));
+        zone.show_target(self.plan.target.min(zone.tuning.stock_pages()));
     }
 
     /// Makes something zero, and keeps to the rate that the user set. `None`: there is nothing to make.
@@ -192,7 +192,8 @@ impl<T: Thread> Scrubber<T> {
             .or_else(|| self.grow(zone, mood, room));
         let bytes = counters.get(Counter::ScrubbedBytes) - before;
         if let Some(rate) = zone.tuning.scrub_rate() {
-            self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
+            self.paced_until =
+                self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate.max(1) as u64;
         }
         self.working = made.is_some().then_some(start);
         made

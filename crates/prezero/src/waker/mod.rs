@@ -20,7 +20,7 @@ use prezero_sys::sandbox;
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 
 use crate::count::counters::Counters;
-use crate::observe::snapshot::Snapshot;
+use crate::count::snapshot::Snapshot;
 use crate::units::PAGE;
 
 mod ending;

@@ -3,10 +3,10 @@
 use crate::class::Class;
 use crate::clear::Cache;
 use crate::count::counters::{Counter, Counters};
+use crate::count::snapshot::{FreeState, Gauges, Snapshot};
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
-use crate::observe::snapshot::{FreeState, Gauges, Snapshot};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_ORDER, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
@@ -93,7 +93,7 @@ impl<B: Backing> Zone<B> {
         let mut sum = Tally::default();
         let mut count = |block: PageId, order: Order| {
             let tally = self.pool.tally_free(block, order);
-            *gauges.free_mut(order, uniform(tally)) += 1;
+            gauges.free[order.get() as usize][uniform(tally) as usize] += 1;
             sum = sum + tally;
         };
         for order in (0..HUGE_ORDER).filter_map(Order::new) {

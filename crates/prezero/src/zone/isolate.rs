@@ -84,7 +84,7 @@ impl<B: Backing> Zone<B> {
     /// kernel count only where such a call may be made.
     pub(crate) fn room(&self, calls: KernelCalls) -> u64 {
         let zero = u64::from(self.pool.resident.zero());
-        let bounded = match self.tuning.stock() {
+        let bounded = match self.tuning.stock_pages() {
             u64::MAX => u64::MAX,
             // The lists are walked only where there is a bound.
             most => most.saturating_sub(zero + self.zero_on_lists()),

@@ -28,7 +28,7 @@ use crate::block::{Block, Content, Dirty, Run, ZoneId};
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
 use crate::config::ablation::Mechanism;
-use crate::config::tuning::Tuning;
+use crate::config::knobs::Tuning;
 use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::inplace::{build_in, field_of};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use prezero::panel::{Panel, Refusal};
 use prezero::{Anonymous, Block, Config, Machine, Order, Zone};
+use prezero_report::panel::{Panel, Refusal};
 use prezero_sys::panel::Mapped;
 
 #[path = "../../../../tests/common/until.rs"]
@@ -33,7 +33,7 @@ pub fn ask(zone: &Zone<Anonymous>, panel: &Panel<Mapped>, request: &str) -> Resu
     until(request, || {
         use_and_free(zone);
         match panel.ask(request, Duration::from_millis(500)) {
-            Err(Refusal::Pending | Refusal::Busy(_)) => None,
+            Err(Refusal::Pending) => None,
             answer => Some(answer.map_err(|refusal| refusal.to_string())),
         }
     })

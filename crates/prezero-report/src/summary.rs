@@ -6,11 +6,11 @@
 
 use std::fmt::{self, Write};
 
-use crate::count::counters::Counter;
-use crate::observe::processes::Processes;
-use crate::observe::report::{bytes, grouped, rendered, share, time};
-use crate::observe::snapshot::Snapshot;
-use crate::units::{MAX_ORDER, PAGE};
+use prezero::{Counter, MAX_ORDER, PAGE, Snapshot};
+
+use crate::figures::{bytes, grouped, share, time, write_counted};
+use crate::processes::Processes;
+use crate::sums::reused_bytes;
 
 /// CPU seconds of scrubd for one second off the program's path, above which the summary
 /// doubts scrubbing. Clearing a block whose lines lie in another core's cache was
@@ -23,179 +23,166 @@ const FEW_HITS: f64 = 0.2;
 /// Bytes of zeroed memory in all that are too little to gain by: some ten milliseconds of faults.
 const LITTLE: u64 = 32 << 20;
 
-impl Snapshot {
-    /// What it got, what it cost, and why where it got nothing: at most five lines, and one more for other processes,
-    /// each beginning with `prezero: `.
-    pub fn write_summary(&self, processes: &Processes<'_>, out: &mut impl Write) -> fmt::Result {
-        use Counter::*;
-        let zero = self.get(ZeroRequests) + self.get(OnlyZeroRequests);
-        let (plain, refused) = (self.get(PlainRequests), self.get(Refused));
-        if zero + plain + refused == 0 {
-            writeln!(
-                out,
-                "prezero: nothing was asked of the zone: \
-                 no allocation was as large as --threshold and at most {}",
-                bytes(MAX_ORDER.bytes() as u64)
-            )?;
-        } else {
-            self.write_asked(zero, out)?;
-            self.write_got(out)?;
-            self.write_paid(out)?;
-        }
-        processes.write_line(out)?;
-        match self.get(VerifyFailures) {
-            0 => Ok(()),
-            failures => writeln!(
-                out,
-                "prezero: WARNING: {} of {} verified pages were not zero: \
-                 use --scrub-start never, and report it",
-                grouped(failures),
-                grouped(self.get(VerifiedPages))
-            ),
-        }
-    }
-
-    /// What was asked for.
-    fn write_asked(&self, zero: u64, out: &mut impl Write) -> fmt::Result {
-        let (hit, miss, absent) = self.zeroed();
-        let served = hit + miss + absent;
-        let plain = self.get(Counter::PlainBytes);
-        if served == 0 {
-            let requests = self.get(Counter::PlainRequests);
-            out.write_str("prezero: no request for zeroed memory, ")?;
-            write_counted(requests, "request", out)?;
-            return writeln!(out, " for memory as it is, {}", bytes(plain));
-        }
-        out.write_str("prezero: ")?;
-        write_counted(zero, "request", out)?;
-        let part = |bytes| 100.0 * share(bytes as f64, served as f64);
-        write!(
+/// What it got, what it cost, and why where it got nothing: at most five lines, and one more for other processes,
+/// each beginning with `prezero: `.
+pub fn write_summary(
+    of: &Snapshot,
+    processes: &Processes<'_>,
+    out: &mut impl Write,
+) -> fmt::Result {
+    use Counter::*;
+    let zero = of.get(ZeroRequests) + of.get(OnlyZeroRequests);
+    let (plain, refused) = (of.get(PlainRequests), of.get(Refused));
+    if zero + plain + refused == 0 {
+        writeln!(
             out,
-            " for zeroed memory, {}: {:.1} % was zero already, ",
-            bytes(served),
-            part(hit)
+            "prezero: nothing was asked of the zone: \
+             no allocation was as large as --threshold and at most {}",
+            bytes(MAX_ORDER.bytes() as u64)
         )?;
-        write!(out, "{:.1} % cleared on request, ", part(miss))?;
-        write!(out, "{:.1} % left to the kernel", part(absent))?;
-        match plain {
-            0 => out.write_char('\n'),
-            plain => writeln!(out, "; {} as it is", bytes(plain)),
-        }
+    } else {
+        write_asked(of, zero, out)?;
+        write_got(of, out)?;
+        write_paid(of, out)?;
     }
-
-    /// Bytes of zeroed memory: zero already, cleared, left to the kernel.
-    fn zeroed(&self) -> (u64, u64, u64) {
-        use Counter::*;
-        (self.get(HitBytes), self.get(MissBytes), self.get(AbsentBytes))
-    }
-
-    /// What the program got, priced; why, where that is nothing.
-    fn write_got(&self, out: &mut impl Write) -> fmt::Result {
-        let trade = Trade::of(self);
-        let reused = self.reused_bytes();
-        let moved = self.get(Counter::MovedBytes);
-        out.write_str("prezero: got")?;
-        let mut mark = ':';
-        let mut next = |out: &mut dyn Write| {
-            let written = write!(out, "{mark} ");
-            mark = ';';
-            written
-        };
-        if trade.hit_pages > 0 {
-            next(out)?;
-            match trade.saved_ns {
-                Some(saved) => write!(out, "{} of clears spared (", time(saved))?,
-                None => out.write_str("clears spared (")?,
-            }
-            write_counted(trade.hit_pages, "page", out)?;
-            if trade.saved_ns.is_some() {
-                write!(out, " x {}", time(self.gauges.clear_ns_per_page))?;
-            }
-            out.write_char(')')?;
-        }
-        if reused > 0 {
-            next(out)?;
-            // Not priced: other allocators reuse some of it as well, and a fault may bring a huge page.
-            write!(
-                out,
-                "{} reused (`prezero try` counts the page faults that this spares)",
-                bytes(reused)
-            )?;
-        }
-        if moved > 0 {
-            next(out)?;
-            write!(out, "{} of growing blocks moved and not copied", bytes(moved))?;
-        }
-        if trade.hit_pages == 0 && reused == 0 && moved == 0 {
-            out.write_str(" nothing")?;
-        }
-        if let Some(why) = self.why_not_more(&trade) {
-            write!(out, "; scrubbing did little: {why}")?;
-        }
-        out.write_char('\n')
-    }
-
-    /// Why little of the zeroed memory was zero already, where that is so.
-    fn why_not_more(&self, trade: &Trade) -> Option<&'static str> {
-        use Counter::*;
-        let (hit, miss, absent) = self.zeroed();
-        let served = hit + miss + absent;
-        let looks = self.get(ScrubdWakeups);
-        Some(match served {
-            0 => return None,
-            served if hit as f64 >= FEW_HITS * served as f64 => return None,
-            _ if self.gauges.never_scrubs => "it is off (--scrub-start never)",
-            served if served < LITTLE => "the program asks for too little",
-            _ if looks == 0 && trade.cost_ns == 0 && self.get(FreeBytes) < LITTLE => {
-                "the program freed too little"
-            }
-            _ if looks == 0 && trade.cost_ns == 0 => "no CPU idled",
-            _ if 2 * self.get(BusyLooks) > looks => "no CPU idled",
-            served if self.get(FreeBytes) < served / 2 => "the program keeps what it asks for",
-            _ => "the program asks again too soon after it frees",
-        })
-    }
-
-    /// What that cost, and what to change.
-    fn write_paid(&self, out: &mut impl Write) -> fmt::Result {
-        use Counter::*;
-        let trade = Trade::of(self);
-        let (scrubbed, refused) = (self.get(ScrubbedBytes), self.get(Refused));
-        if self.get(ScrubdWakeups) == 0 && trade.cost_ns == 0 {
-            out.write_str("prezero: paid: nothing, since scrubd did not run")?;
-        } else {
-            let cost = trade.cost_ns;
-            write!(out, "prezero: paid: {} of CPU time that idled, by scrubd", time(cost as f64))?;
-            if scrubbed == 0 {
-                let off = if self.gauges.never_scrubs { "; scrubbing is off" } else { "" };
-                write!(out, ", which gave {} back{off}", bytes(self.get(ReleasedBytes)))?;
-            } else {
-                let waste = self.get(WasteBytes) + self.get(UnusedZeroBytes);
-                write!(out, ", for {} scrubbed", bytes(scrubbed))?;
-                write!(out, ", of which {} in vain", bytes(waste.min(scrubbed)))?;
-            }
-            let poor = trade.saved_ns.is_some_and(|saved| cost as f64 > POOR_TRADE * saved);
-            if poor && scrubbed > 0 && cost >= NOT_WORTH_A_WORD_NS {
-                out.write_str("; `prezero try` says whether --scrub-start never is better")?;
-            }
-        }
-        if refused > 0 {
-            out.write_str("; ")?;
-            write_counted(refused, "request", out)?;
-            out.write_str(" found no room: raise --limit")?;
-        }
-        out.write_char('\n')
-    }
-
-    /// [`Snapshot::write_summary`] as a string.
-    pub fn summary(&self) -> String {
-        rendered(|out| self.write_summary(&Processes::default(), out))
+    processes.write_line(out)?;
+    match of.get(VerifyFailures) {
+        0 => Ok(()),
+        failures => writeln!(
+            out,
+            "prezero: WARNING: {} of {} verified pages were not zero: \
+             use --scrub-start never, and report it",
+            grouped(failures),
+            grouped(of.get(VerifiedPages))
+        ),
     }
 }
 
-/// `1 request`, `4,000 requests`.
-pub(crate) fn write_counted(n: u64, what: &str, out: &mut impl Write) -> fmt::Result {
-    write!(out, "{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+/// What was asked for.
+fn write_asked(of: &Snapshot, zero: u64, out: &mut impl Write) -> fmt::Result {
+    let (hit, miss, absent) = zeroed(of);
+    let served = hit + miss + absent;
+    let plain = of.get(Counter::PlainBytes);
+    if served == 0 {
+        let requests = of.get(Counter::PlainRequests);
+        out.write_str("prezero: no request for zeroed memory, ")?;
+        write_counted(requests, "request", out)?;
+        return writeln!(out, " for memory as it is, {}", bytes(plain));
+    }
+    out.write_str("prezero: ")?;
+    write_counted(zero, "request", out)?;
+    let part = |bytes| 100.0 * share(bytes as f64, served as f64);
+    write!(out, " for zeroed memory, {}: {:.1} % was zero already, ", bytes(served), part(hit))?;
+    write!(out, "{:.1} % cleared on request, ", part(miss))?;
+    write!(out, "{:.1} % left to the kernel", part(absent))?;
+    match plain {
+        0 => out.write_char('\n'),
+        plain => writeln!(out, "; {} as it is", bytes(plain)),
+    }
+}
+
+/// Bytes of zeroed memory: zero already, cleared, left to the kernel.
+fn zeroed(of: &Snapshot) -> (u64, u64, u64) {
+    use Counter::*;
+    (of.get(HitBytes), of.get(MissBytes), of.get(AbsentBytes))
+}
+
+/// What the program got, priced; why, where that is nothing.
+fn write_got(of: &Snapshot, out: &mut impl Write) -> fmt::Result {
+    let trade = Trade::of(of);
+    let reused = reused_bytes(of);
+    let moved = of.get(Counter::MovedBytes);
+    out.write_str("prezero: got")?;
+    let mut mark = ':';
+    let mut next = |out: &mut dyn Write| {
+        let written = write!(out, "{mark} ");
+        mark = ';';
+        written
+    };
+    if trade.hit_pages > 0 {
+        next(out)?;
+        match trade.saved_ns {
+            Some(saved) => write!(out, "{} of clears spared (", time(saved))?,
+            None => out.write_str("clears spared (")?,
+        }
+        write_counted(trade.hit_pages, "page", out)?;
+        if trade.saved_ns.is_some() {
+            write!(out, " x {}", time(of.gauges.clear_ns_per_page))?;
+        }
+        out.write_char(')')?;
+    }
+    if reused > 0 {
+        next(out)?;
+        // Not priced: other allocators reuse some of it as well, and a fault may bring a huge page.
+        write!(
+            out,
+            "{} reused (`prezero try` counts the page faults that this spares)",
+            bytes(reused)
+        )?;
+    }
+    if moved > 0 {
+        next(out)?;
+        write!(out, "{} of growing blocks moved and not copied", bytes(moved))?;
+    }
+    if trade.hit_pages == 0 && reused == 0 && moved == 0 {
+        out.write_str(" nothing")?;
+    }
+    if let Some(why) = why_not_more(of, &trade) {
+        write!(out, "; scrubbing did little: {why}")?;
+    }
+    out.write_char('\n')
+}
+
+/// Why little of the zeroed memory was zero already, where that is so.
+fn why_not_more(of: &Snapshot, trade: &Trade) -> Option<&'static str> {
+    use Counter::*;
+    let (hit, miss, absent) = zeroed(of);
+    let served = hit + miss + absent;
+    let looks = of.get(ScrubdWakeups);
+    Some(match served {
+        0 => return None,
+        served if hit as f64 >= FEW_HITS * served as f64 => return None,
+        _ if of.gauges.never_scrubs => "it is off (--scrub-start never)",
+        served if served < LITTLE => "the program asks for too little",
+        _ if looks == 0 && trade.cost_ns == 0 && of.get(FreeBytes) < LITTLE => {
+            "the program freed too little"
+        }
+        _ if looks == 0 && trade.cost_ns == 0 => "no CPU idled",
+        _ if 2 * of.get(BusyLooks) > looks => "no CPU idled",
+        served if of.get(FreeBytes) < served / 2 => "the program keeps what it asks for",
+        _ => "the program asks again too soon after it frees",
+    })
+}
+
+/// What that cost, and what to change.
+fn write_paid(of: &Snapshot, out: &mut impl Write) -> fmt::Result {
+    use Counter::*;
+    let trade = Trade::of(of);
+    let (scrubbed, refused) = (of.get(ScrubbedBytes), of.get(Refused));
+    if of.get(ScrubdWakeups) == 0 && trade.cost_ns == 0 {
+        out.write_str("prezero: paid: nothing, since scrubd did not run")?;
+    } else {
+        let cost = trade.cost_ns;
+        write!(out, "prezero: paid: {} of CPU time that idled, by scrubd", time(cost as f64))?;
+        if scrubbed == 0 {
+            let off = if of.gauges.never_scrubs { "; scrubbing is off" } else { "" };
+            write!(out, ", which gave {} back{off}", bytes(of.get(ReleasedBytes)))?;
+        } else {
+            let waste = of.get(WasteBytes) + of.get(UnusedZeroBytes);
+            write!(out, ", for {} scrubbed", bytes(scrubbed))?;
+            write!(out, ", of which {} in vain", bytes(waste.min(scrubbed)))?;
+        }
+        let poor = trade.saved_ns.is_some_and(|saved| cost as f64 > POOR_TRADE * saved);
+        if poor && scrubbed > 0 && cost >= NOT_WORTH_A_WORD_NS {
+            out.write_str("; `prezero try` says whether --scrub-start never is better")?;
+        }
+    }
+    if refused > 0 {
+        out.write_str("; ")?;
+        write_counted(refused, "request", out)?;
+        out.write_str(" found no room: raise --limit")?;
+    }
+    out.write_char('\n')
 }
 
 /// Time that clears would have taken on the program's path, and what scrubd took.
@@ -226,20 +213,25 @@ impl Trade {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::count::counters::Counters;
-    use crate::observe::snapshot::Gauges;
+    use crate::figures::rendered;
+    use prezero::Gauges;
+    use prezero::internal::COUNT;
 
     const MIB: u64 = 1 << 20;
 
     fn counted(values: &[(Counter, u64)]) -> Snapshot {
-        let cpu = Counters::new();
-        values.iter().for_each(|&(counter, n)| cpu.add(counter, n));
+        let mut counters = [0; COUNT];
+        values.iter().for_each(|&(counter, n)| counters[counter as usize] = n);
         let prices = Gauges { clear_ns_per_page: 100.0, ..Gauges::default() };
-        Snapshot::gather([&cpu], prices)
+        Snapshot { counters, gauges: prices }
+    }
+
+    fn summary(of: &Snapshot) -> String {
+        rendered(|out| write_summary(of, &Processes::default(), out))
     }
 
     fn lines(snapshot: &Snapshot) -> Vec<String> {
-        let summary = snapshot.summary();
+        let summary = summary(snapshot);
         let lines: Vec<_> = summary.lines().map(String::from).collect();
         assert!(lines.iter().all(|line| line.starts_with("prezero: ")), "{summary}");
         assert!(summary.ends_with('\n'), "{summary}");
@@ -370,7 +362,7 @@ mod tests {
         let warning = "prezero: WARNING: 3 of 4,096 verified pages were not zero";
         assert!(quiet.last().unwrap().starts_with(warning), "{quiet:?}");
         assert!(busy.len() == 4 && busy[3].contains("WARNING"), "{busy:?}");
-        let none = counted(&[(Counter::VerifiedPages, 4_096)]).summary();
+        let none = summary(&counted(&[(Counter::VerifiedPages, 4_096)]));
         assert!(!none.contains("WARNING"), "{none}");
     }
 

@@ -1,7 +1,7 @@
 //! A zone at one moment: the sum over all CPUs' counters, and gauges.
 
 use crate::count::counters::{COUNT, Counter, Counters, Definition, Unit, Value};
-use crate::units::{MAX_ORDER, Order};
+use crate::units::MAX_ORDER;
 
 /// What the pages of a free block in the buddy have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl FreeState {
 pub const ORDERS: usize = MAX_ORDER.get() as usize + 1;
 
 macro_rules! gauges {
-    ($($name:ident: $type:ty, $unit:ident, $help:literal;)*) => {
+    ($($name:ident: $type:ty, $value:ident $unit:ident $help:literal;)*) => {
         /// The zone at one moment. Read while it changes: the parts need not add up.
         #[derive(Clone, Copy, PartialEq, Debug, Default)]
         pub struct Gauges {
@@ -51,43 +51,47 @@ macro_rules! gauges {
             pub engine_bypassing: &'static str,
         }
 
+        /// How many scalars there are.
+        pub const GAUGES: usize = [$(stringify!($name),)*].len();
+
         impl Gauges {
             /// Every scalar gauge with its definition, in the order of definition.
             pub fn scalars(&self) -> impl Iterator<Item = (&'static Definition, Value)> {
                 const DEFINITIONS: &[Definition] = &[$(Definition {
                     name: stringify!($name), unit: Unit::$unit, group: "zone", help: $help,
                 },)*];
-                DEFINITIONS.iter().zip([$(Value::from(self.$name),)*])
+                DEFINITIONS.iter().zip([$(Value::$value(self.$name),)*])
             }
         }
     };
 }
 
 gauges! {
-    zone_bytes: u64, Bytes, "address space that the zone has mapped";
-    allocated_bytes: u64, Bytes, "in the program's hands";
-    resident_zero_bytes: u64, Bytes, "free, resident and zero";
-    resident_dirty_bytes: u64, Bytes, "free, resident, content unknown";
-    absent_bytes: u64, Bytes, "free and not resident";
-    target_zero_bytes: u64, Bytes, "that the governor wants zero, beside the quicklists";
-    quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
-    quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
-    clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline; 0 if not measured";
-}
-
-impl Gauges {
-    /// The count of free blocks of one order in one state, to read or to set.
-    pub fn free_mut(&mut self, order: Order, state: FreeState) -> &mut u64 {
-        &mut self.free[order.get() as usize][state as usize]
-    }
+    zone_bytes: u64, Int Bytes "address space that the zone has mapped";
+    allocated_bytes: u64, Int Bytes "in the program's hands";
+    resident_zero_bytes: u64, Int Bytes "free, resident and zero";
+    resident_dirty_bytes: u64, Int Bytes "free, resident, content unknown";
+    absent_bytes: u64, Int Bytes "free and not resident";
+    target_zero_bytes: u64, Int Bytes "that the governor wants zero, beside the quicklists";
+    quicklist_zero_bytes: u64, Int Bytes "of the free bytes, on the zero quicklists";
+    quicklist_hot_cold_bytes: u64, Int Bytes "of the free bytes, on the hot-cold quicklists";
+    clear_ns_per_page: f64, Float NanosecondsPerPage "to clear inline; 0 if not measured";
 }
 
 /// All counters, summed over the CPUs, and the gauges of the same moment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Snapshot {
-    counters: [u64; COUNT],
+    /// Every counter, in the order of definition.
+    pub counters: [u64; COUNT],
     /// The zone as it stood.
     pub gauges: Gauges,
+}
+
+impl Default for Snapshot {
+    /// Of nothing.
+    fn default() -> Snapshot {
+        Snapshot { counters: [0; COUNT], gauges: Gauges::default() }
+    }
 }
 
 impl Snapshot {
@@ -102,46 +106,6 @@ impl Snapshot {
     /// A counter's sum, in its unit.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
-    }
-
-    /// Every counter, in the order of definition.
-    pub fn counters(&self) -> &[u64; COUNT] {
-        &self.counters
-    }
-
-    /// Of these counters.
-    pub fn of(counters: [u64; COUNT], gauges: Gauges) -> Snapshot {
-        Snapshot { counters, gauges }
-    }
-
-    /// With the counts of another process added. Gauges stay, but for the price of a clear, which is weighed by the hits.
-    pub fn add(&mut self, other: &Snapshot) {
-        let price = |of: &Snapshot| of.gauges.clear_ns_per_page;
-        let known =
-            |of: &Snapshot| if price(of) > 0.0 { of.get(Counter::HitBytes) as f64 } else { 0.0 };
-        let all = known(self) + known(other);
-        // Without anything to weigh by, either.
-        self.gauges.clear_ns_per_page = match all {
-            0.0 => price(self).max(price(other)),
-            all => (price(self) * known(self) + price(other) * known(other)) / all,
-        };
-        for (sum, n) in self.counters.iter_mut().zip(other.counters) {
-            *sum = sum.wrapping_add(n);
-        }
-    }
-
-    /// Bytes handed out that were resident already: fresh memory of the kernel would fault at each page.
-    pub fn reused_bytes(&self) -> u64 {
-        let zeroed = self.get(Counter::HitBytes) + self.get(Counter::MissBytes);
-        let plain = self.get(Counter::PlainBytes);
-        zeroed + plain.saturating_sub(self.get(Counter::PlainAbsentBytes))
-    }
-
-    /// Bytes handed out.
-    pub fn requested_bytes(&self) -> u64 {
-        let all =
-            [Counter::HitBytes, Counter::MissBytes, Counter::AbsentBytes, Counter::PlainBytes];
-        all.map(|counter| self.get(counter)).iter().sum()
     }
 
     /// The counts since `earlier`, with the gauges of now. A counter that lost more than it gained
@@ -191,24 +155,6 @@ mod tests {
 
         assert_eq!(snapshot.get(Counter::Hits), 42);
         assert_eq!(snapshot.get(Counter::Misses), 0);
-    }
-
-    #[test]
-    fn a_sum_weighs_the_price_by_the_hits() {
-        let of = |hit: u64, plain: u64, clear_ns_per_page: f64| {
-            let cpu = Counters::new();
-            cpu.add(Counter::HitBytes, hit);
-            cpu.add(Counter::PlainBytes, plain);
-            cpu.add(Counter::PlainAbsentBytes, plain / 2);
-            Snapshot::gather([&cpu], Gauges { clear_ns_per_page, ..Gauges::default() })
-        };
-        let mut sum = of(3_000, 100, 40.0);
-        sum.add(&of(1_000, 0, 80.0));
-        sum.add(&of(9_000, 0, 0.0));
-        assert_eq!(sum.gauges.clear_ns_per_page, 50.0, "what is not known weighs nothing");
-        assert_eq!(sum.get(Counter::HitBytes), 13_000);
-        assert_eq!((sum.reused_bytes(), sum.requested_bytes()), (13_050, 13_100));
-        assert_eq!(Snapshot::of(*sum.counters(), sum.gauges), sum);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::observe::report::{Quoted, bytes, grouped};
+use crate::figures::{Quoted, bytes, grouped};
 
 /// How many are told by name.
 pub const LARGEST: usize = 3;
@@ -72,7 +72,7 @@ impl Processes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::report::rendered;
+    use crate::figures::rendered;
 
     #[test]
     fn processes_are_told_by_size_and_one_is_not_told() {
