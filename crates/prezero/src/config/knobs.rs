@@ -156,7 +156,7 @@ knobs! {
     /// How bytes are cleared.
     engine: EngineChoice = EngineChoice::Auto, Ok;
     AnyTime "engine" "PREZERO_ENGINE" "NAME"
-        "See `prezero engines` [auto: by size and cost]"
+        "See `prezero engines` [auto: by size, cost]"
         "How memory is cleared, one of those that `prezero engines` lists. Default auto: through the cache or past it, by size and by what that costs";
 
     /// Most memory the zone may hold; bytes, a multiple of [`HUGE`].
