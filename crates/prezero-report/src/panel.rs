@@ -315,6 +315,25 @@ mod tests {
     }
 
     #[test]
+    fn a_choice_that_scrubd_puts_back_is_refused() {
+        let (words, panel) = asleep();
+        let layout = panel::Panel::of(words);
+        let at = KNOBS.iter().position(|knob| knob.name == "scrub-cache").unwrap();
+        let before = layout.knobs[at].load(Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while layout.requests.asked.load(Acquire) == 0 {
+                    std::thread::yield_now();
+                }
+                layout.knobs[at].store(before, Relaxed);
+                layout.requests.answered.store(1, Release);
+            });
+            let refusal = panel.ask("set scrub-cache 64K", Duration::MAX).unwrap_err();
+            assert!(refusal.to_string().starts_with("the 65th engine"), "{refusal}");
+        });
+    }
+
+    #[test]
     fn a_text_that_is_read_commands_no_terminal_and_stands_for_a_word_that_says_less() {
         let (words, panel) = asleep();
         let layout = panel::Panel::of(words);

@@ -50,7 +50,7 @@ pub struct Knob {
 /// When a knob may be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turned {
-    /// At any time: `Tuning` or the choice of engines carries it to a zone in use.
+    /// At any time: the panel carries it to a zone in use.
     AnyTime,
     /// Before the zone is made, and never after.
     AtStart,

@@ -184,39 +184,29 @@ pub(crate) const fn word_of(text: &str, before: u64) -> u64 {
     word
 }
 
+/// Where statistics go that is no file.
+const NO_FILES: [(&str, StatsSink); 3] =
+    [("summary", StatsSink::Summary), ("off", StatsSink::Off), ("-", StatsSink::Stderr)];
+
 /// As a word a file is a file, whichever.
 impl Setting for StatsSink {
     const KIND: Kind<StatsSink> = Kind {
-        read: |text, _, _| {
-            Ok(match text {
-                "summary" => StatsSink::Summary,
-                "off" => StatsSink::Off,
-                "-" => StatsSink::Stderr,
-                path if path.len() > MAX_PATH => {
-                    return Err("the path is too long; give one of 1023 bytes or less");
-                }
-                path => StatsSink::File(meta::keep(path).map_err(|_| "no memory to keep it")?),
-            })
+        read: |text, _, _| match NO_FILES.iter().find(|(word, _)| *word == text) {
+            Some((_, sink)) => Ok(*sink),
+            None if text.len() > MAX_PATH => {
+                Err("the path is too long; give one of 1023 bytes or less")
+            }
+            None => meta::keep(text).map(StatsSink::File).map_err(|_| "no memory to keep it"),
         },
-        show: |sink, _, f| {
-            f.write_str(match sink {
-                StatsSink::Summary => "summary",
-                StatsSink::Off => "off",
-                StatsSink::Stderr => "-",
-                StatsSink::File(path) => path,
-            })
+        show: |sink, _, f| match sink {
+            StatsSink::File(path) => f.write_str(path),
+            sink => f.write_str(NO_FILES[(Self::KIND.word)(sink) as usize].0),
         },
-        word: |sink| match sink {
-            StatsSink::Summary => 0,
-            StatsSink::Off => 1,
-            StatsSink::Stderr => 2,
-            StatsSink::File(_) => 3,
+        word: |sink| {
+            let nth = NO_FILES.iter().position(|(_, each)| each == sink);
+            nth.unwrap_or(NO_FILES.len()) as u64
         },
-        of: |word| match word {
-            1 => StatsSink::Off,
-            2 => StatsSink::Stderr,
-            _ => StatsSink::Summary,
-        },
+        of: |word| NO_FILES.get(word as usize).map_or(StatsSink::Summary, |(_, sink)| *sink),
     };
 }
 
