@@ -19,11 +19,21 @@ use crate::process;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     not_from_scrubd("malloc");
+    // SAFETY: the caller keeps the contract of `malloc`.
+    unsafe { allocate(size) }
+}
+
+/// `malloc`, of this library whatever the program calls by that name.
+///
+/// # Safety
+/// As in libc.
+#[inline(always)]
+pub(super) unsafe fn allocate(size: usize) -> *mut c_void {
     if size < process::threshold() {
-        // SAFETY: the caller keeps the contract of `malloc`.
+        // SAFETY: the caller keeps the contract of `allocate`.
         return unsafe { next::malloc(size) };
     }
-    // SAFETY: the caller keeps the contract of `malloc`.
+    // SAFETY: the caller keeps the contract of `allocate`.
     large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
 }
 
@@ -38,7 +48,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     unsafe { calloc_for(count, size, Use::Unknown) }
 }
 
-/// `calloc`, told what comes first.
+/// `calloc` of this library, told what comes first.
 ///
 /// # Safety
 /// As in libc.
@@ -93,8 +103,13 @@ pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
-    // SAFETY: the caller keeps the contract of `cfree`.
-    unsafe { __libc_free(ptr) }
+    match process::owner_of(ptr) {
+        // SAFETY: the caller keeps the contract of `cfree`.
+        Some(heap) => unsafe { release(heap, ptr) },
+        None if arena::contains(ptr) => {}
+        // SAFETY: the caller keeps the contract of `cfree`; the block is neither the zone's nor the arena's.
+        None => unsafe { next::cfree(ptr) },
+    }
 }
 
 /// C23's `free_sized`, which newer libcs have.

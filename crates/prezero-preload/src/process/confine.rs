@@ -90,7 +90,6 @@ pub fn may_live() -> bool {
 
 /// To be called when the library is loaded.
 pub fn at_load() {
-    company::look_for_threads();
     // What a filter may forbid has to be tried first, and short programs are not worth that.
     if !sandbox::is_filtered() {
         register_while_alone();

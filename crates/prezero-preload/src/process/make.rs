@@ -6,14 +6,15 @@ use std::mem::MaybeUninit;
 use prezero_core::internal::Made;
 use prezero_core::{Config, ConfigError, Heap};
 
-use super::{allow_scrubd, confine, env};
+use super::{allow_scrubd, confine, env, stands_aside};
 use crate::compat::message::Line;
 
 /// The heap for a request of `bytes`, if there is to be one, in the slot where it stays.
 #[inline(never)]
 pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made<Config> {
     // Before all that looks at the machine.
-    if env::disabled() || !confine::may_live() || prezero_sys::process::overcommits_never() {
+    let may = stands_aside().is_none() && !env::disabled() && confine::may_live();
+    if !may || prezero_sys::process::overcommits_never() {
         return Made::Nothing;
     }
     let mut config = match env::config() {

@@ -107,6 +107,7 @@ pub fn membarrier_rseq() -> bool {
 pub(crate) mod x86_64 {
     use super::{CPU_ID, Rseq, SIGNATURE};
     use crate::memory::{GRAIN, Reservation};
+    use crate::process::glibc_minor;
     use crate::raw;
     use std::arch::asm;
     use std::ffi::CStr;
@@ -126,14 +127,20 @@ pub(crate) mod x86_64 {
     const BIAS: i64 = 1 << 60;
     const USED: i64 = 1 << 62;
 
+    /// The minor version of the first glibc that has areas.
+    const FIRST: u32 = 35;
+
     /// Where glibc has every thread's area, from the thread pointer, and whether it registers
-    /// them; `None` if it has none. Looked up once: a thread that libc does not know of must not ask.
+    /// them; `None` if it has none. Looked up once: a thread that libc does not know of must not ask. An older glibc
+    /// is not asked: it would say in memory of the program's `malloc` that it has none.
     pub(super) fn libc_areas() -> Option<(isize, bool)> {
         let mut known = AREAS.load(Ordering::Relaxed);
         if known == 0 {
             // SAFETY: the types are those that glibc documents for its two symbols.
-            let found = unsafe { read::<isize>(c"__rseq_offset").zip(read::<u32>(c"__rseq_size")) };
-            let found = found.filter(|(offset, _)| *offset != 0);
+            let ask =
+                || unsafe { read::<isize>(c"__rseq_offset").zip(read::<u32>(c"__rseq_size")) };
+            let has = glibc_minor().is_some_and(|minor| minor >= FIRST);
+            let found = has.then(ask).flatten().filter(|(offset, _)| *offset != 0);
             known = found.map_or(NONE, |(offset, size)| {
                 (offset as i64 + BIAS) | if size == 0 { 0 } else { USED }
             });

@@ -66,6 +66,12 @@ early! {
     malloc_usable_size(_ptr: Address) -> usize { 0 }
 }
 
+/// Stays where no program is linked with the name any more: what glibc keeps of it is its `free`.
+pub unsafe extern "C" fn cfree(ptr: Address) {
+    // SAFETY: the caller keeps the terms of `free`.
+    unsafe { super::__libc_free(ptr) }
+}
+
 /// Stays where no library behind this one has the name (musl).
 pub unsafe extern "C" fn malloc_trim(_pad: usize) -> c_int {
     0
@@ -208,6 +214,26 @@ pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
             -1
         },
     )
+}
+
+/// Stays where the name is that of POSIX.
+pub unsafe extern "C" fn __register_atfork(
+    before: Handler,
+    parent: Handler,
+    child: Handler,
+    _library: Address,
+) -> c_int {
+    // SAFETY: the caller keeps the terms of the function of that name.
+    unsafe { super::pthread_atfork(before, parent, child) }
+}
+
+/// Stays where there is neither: scrubd notices a fork by itself.
+pub unsafe extern "C" fn pthread_atfork(
+    _before: Handler,
+    _parent: Handler,
+    _child: Handler,
+) -> c_int {
+    libc::ENOMEM
 }
 
 /// The call that glibc before 2.34 has no function for.
