@@ -35,8 +35,8 @@ pub mod compat;
 pub mod exports;
 pub mod process;
 
-use compat::next;
-use process::{confine, fork, report, root};
+use compat::{company, next};
+use process::{bare, confine, fork, report, root};
 
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
@@ -45,6 +45,7 @@ extern "C" fn load() {
     if process::stands_aside().is_some() {
         process::never();
     }
+    bare::look(company::glibc());
     confine::at_load();
     root::remember();
     fork::register();

@@ -6,23 +6,27 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-static IS_ANOTHER: AtomicBool = AtomicBool::new(false);
+/// An address in glibc; null where that is not the libc.
+static GLIBC: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_SANITIZED: AtomicBool = AtomicBool::new(false);
 /// Where libc keeps whether there is one thread only; null: not known, or not asked yet.
 static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Looks. An address in glibc, or null.
-pub(super) fn look() -> *mut c_void {
+/// Looks.
+pub(super) fn look() {
     let find = |name| look_up(libc::RTLD_DEFAULT, name);
     let runtimes = [c"__asan_init", c"__tsan_init", c"__lsan_init", c"__msan_init"];
     IS_SANITIZED.store(runtimes.into_iter().any(|name| !find(name).is_null()), Relaxed);
     SINGLE.store(find(c"__libc_single_threaded").cast(), Relaxed);
-    let glibc = find(c"gnu_get_libc_version");
-    IS_ANOTHER.store(cfg!(target_env = "gnu") && glibc.is_null(), Relaxed);
+    GLIBC.store(find(c"gnu_get_libc_version"), Relaxed);
     // What is below this crate.
     prezero_sys::hooks::look_up();
     prezero_sys::rseq::area_offset();
-    glibc
+}
+
+/// An address in glibc; null where that is not the libc.
+pub fn glibc() -> *mut c_void {
+    GLIBC.load(Relaxed)
 }
 
 /// What the dynamic linker knows under a name that may not be there. glibc's tells of that in memory of the program's
@@ -43,7 +47,7 @@ pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
 
 /// Whether the libc is another than the one that this library is built for.
 pub fn is_of_another_libc() -> bool {
-    IS_ANOTHER.load(Relaxed)
+    cfg!(target_env = "gnu") && glibc().is_null()
 }
 
 /// Whether a sanitizer is in the program: it must see every block, so it serves them all.

@@ -231,7 +231,8 @@ pub fn resolve() -> Next {
     let of_family = whole::FAMILY.map(|name| {
         names().position(|each| each == name).map_or(std::ptr::null_mut(), |at| found[at])
     });
-    whole::look(of_family, company::look());
+    company::look();
+    whole::look(of_family, company::glibc());
     for (address, (_, slot)) in found.into_iter().zip(NAMED) {
         if !address.is_null() {
             slot.store(address, Ordering::Relaxed);

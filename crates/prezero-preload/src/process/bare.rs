@@ -8,14 +8,14 @@
 //! is one thread, leaves the lock out. The entry of a [`Spawner`] keeps to that, apart from Rust's
 //! global allocator, of which [`Bare::prepare`] demands that it is not libc's.
 //!
-//! What libc keeps for each thread (`errno`, the sequence area, the thread-locals of all libraries)
-//! a bare thread has all the same: `_dl_allocate_tls`, by which glibc makes its own, makes a block
-//! of it, and the head is filled in as `pthread_create` would. Both are glibc's private matters;
-//! the name has been there since 2.3, and each offset used is checked on the calling thread first.
+//! What libc keeps for each thread (`errno`, the sequence area, its thread-locals and this library's) a bare thread has all
+//! the same, at the distances from its thread pointer at which every thread has them, in a mapping of its own. The head is
+//! filled in as `pthread_create` would. What others have for each thread is not copied: it is zero there, and takes no memory.
+//! All this is glibc's private matter; each offset used is checked on the calling thread first.
 //! Where anything is not as expected there is no bare thread, and a `pthread` has to do.
 //!
-//! Block and stack are made once and used again by the next thread, in the child of a fork too:
-//! to give them back would call `free`, maybe inside a signal handler.
+//! The dynamic linker is asked when the library is loaded ([`look`]): a thread that is in `dlopen` may wait for the one
+//! that asks for memory. Block and stack are made once and used again by the next thread, in the child of a fork too.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -42,6 +42,12 @@ impl Default for Bare {
 /// The thread pointer of the latest bare thread, for [`is_current`].
 static LATEST: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
+/// Asks the dynamic linker where each thread has what is its own. `glibc`: an address in that.
+pub fn look(glibc: *const c_void) {
+    arch::look(glibc);
+    prezero_sys::rseq::area_offset();
+}
+
 /// Whether the calling thread is a bare one: the latest that was started.
 pub fn is_current() -> bool {
     let latest = LATEST.load(Ordering::Relaxed);
@@ -54,9 +60,8 @@ impl Bare {
         Bare { pointer: AtomicPtr::new(ptr::null_mut()), stack: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Makes what libc has for each of its threads; false where this is not a libc that can be
-    /// told to. Asks the dynamic linker, which locks and allocates (some four kilobytes for good);
-    /// once is enough. Changes `errno`.
+    /// Makes what libc has for each of its threads; false where this is not a libc whose threads are known, or nothing was
+    /// [looked at](look). Once is enough. Changes `errno`.
     ///
     /// # Safety
     /// 1. What Rust allocates in this program does not come from libc's `malloc`, or libc knows of
@@ -67,8 +72,6 @@ impl Bare {
         if !self.is_prepared()
             && let Some(pointer) = arch::new_thread_block()
         {
-            // Asked for now: where the areas lie must not be looked up on a bare thread.
-            prezero_sys::rseq::area_offset();
             self.pointer.store(pointer.as_ptr(), Ordering::Release);
         }
         self.is_prepared()
@@ -173,8 +176,13 @@ fn settle() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod arch {
     use super::*;
+    use libc::dl_phdr_info;
+    use prezero_sys::memory::GRAIN;
     use prezero_sys::rseq;
     use std::arch::{asm, naked_asm};
+    use std::ffi::c_int;
+    use std::slice;
+    use std::sync::OnceLock;
 
     /// Words of glibc's `tcbhead_t`, which every program's stack protector goes by.
     const SELF: usize = 0;
@@ -219,31 +227,103 @@ mod arch {
         (known && guard != 0 && guard & 0xff == 0).then_some(head)
     }
 
-    pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
-        type Allocate = unsafe extern "C" fn(*mut c_void) -> *mut usize;
-        let own = own_head()?;
-        // SAFETY: the names end in NUL. What is not there is no error that the program should
-        // hear of.
-        let allocate = unsafe {
-            let is_glibc = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
-            let name: *const std::ffi::c_char = c"_dl_allocate_tls".as_ptr();
-            let allocate = libc::dlsym(libc::RTLD_DEFAULT, name);
-            libc::dlerror();
-            if is_glibc.is_null() || allocate.is_null() {
-                return None;
-            }
-            std::mem::transmute::<*mut c_void, Allocate>(allocate)
+    /// The most bytes below the thread pointer: an object that lies farther off has its locals elsewhere.
+    /// Fixed: a program with more has no bare thread.
+    const MOST: usize = 1 << 30;
+    /// Bytes above it: glibc's own structure for a thread, and from half of it on the vector of modules.
+    /// Fixed: the structure takes 2,304 bytes in glibc 2.36.
+    const HEAD: usize = 2 * GRAIN;
+    /// Modules in the vector, each of two words. Before the first are their number and the generation, which is the last
+    /// there is: nothing about it is ever old.
+    const MODULES: usize = GRAIN / 16 - 2;
+    /// What glibc writes for a module that has nothing in this thread yet.
+    const UNALLOCATED: usize = usize::MAX;
+
+    /// Where an object has what is each thread's.
+    struct Locals {
+        /// Its number among the objects that have thread-locals.
+        module: usize,
+        /// Bytes from its beginning to the thread pointer.
+        below: usize,
+        /// What it begins with; behind that it is zero.
+        image: &'static [u8],
+    }
+
+    /// libc's and this library's, once they were looked at.
+    static LOCALS: OnceLock<[Option<Locals>; 2]> = OnceLock::new();
+
+    pub(super) fn look(glibc: *const c_void) {
+        let addresses = [glibc, super::look as fn(_) as *const c_void].map(<*const c_void>::addr);
+        LOCALS.get_or_init(|| {
+            let mut search = Search { addresses, found: [None, None] };
+            // SAFETY: `locals` takes what it is given here.
+            unsafe { libc::dl_iterate_phdr(Some(locals), (&raw mut search).cast()) };
+            search.found
+        });
+    }
+
+    struct Search {
+        addresses: [usize; 2],
+        found: [Option<Locals>; 2],
+    }
+
+    /// Finds the locals of an object that is looked for.
+    unsafe extern "C" fn locals(object: *mut dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
+        // SAFETY: the loader describes an object, with its headers; `to` is what `look` gives.
+        let (object, search, headers) = unsafe {
+            let object = &*object;
+            let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+            (object, &mut *to.cast::<Search>(), headers)
         };
-        // SAFETY: glibc's function of that name, which with null makes a new block: the
-        // thread-locals of all libraries, behind them a cleared head and what else glibc has of
-        // a thread. Both heads are laid out alike.
+        let at = |header: &libc::Elf64_Phdr| object.dlpi_addr as usize + header.p_vaddr as usize;
+        let below = thread_pointer().addr().wrapping_sub(object.dlpi_tls_data.addr());
+        let module = object.dlpi_tls_modid;
+        let locals = headers.iter().find(|header| header.p_type == libc::PT_TLS);
+        let Some(locals) = locals.filter(|_| below <= MOST && module <= MODULES) else { return 0 };
+        for (address, found) in search.addresses.into_iter().zip(&mut search.found) {
+            let holds = |part: &&libc::Elf64_Phdr| {
+                let within = address.wrapping_sub(at(part)) < part.p_memsz as usize;
+                part.p_type == libc::PT_LOAD && within
+            };
+            if headers.iter().find(holds).is_some() {
+                let (from, len) = (at(locals), locals.p_filesz as usize);
+                // SAFETY: a part of the object, which stays: it is libc, or this library.
+                let image = unsafe { slice::from_raw_parts(from as *const u8, len) };
+                *found = Some(Locals { module, below, image });
+            }
+        }
+        0
+    }
+
+    pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
+        let own = own_head()?;
+        let [libcs, ours] = LOCALS.get()?;
+        let area = rseq::area_offset().unwrap_or(0);
+        let areas_end = usize::try_from(area).unwrap_or(0) + rseq::AREA;
+        let locals = [libcs.as_ref()?].into_iter().chain(ours);
+        let below = locals.clone().map(|locals| locals.below).max()?;
+        let below = below.max(usize::try_from(-area).unwrap_or(0)).next_multiple_of(GRAIN);
+        if areas_end > HEAD / 2 {
+            return None;
+        }
+        // SAFETY: a new mapping, which no other code knows. The thread pointer lies so far in it that the locals begin
+        // there, the head and the vector end there; both heads are laid out alike.
         unsafe {
-            let block = allocate(ptr::null_mut());
-            if block.is_null() || *block.add(VECTOR) == 0 || *block.add(VECTOR) == *own.add(VECTOR)
-            {
-                return None;
+            let base = map(below + HEAD)?;
+            let block = base.add(below).cast::<usize>();
+            let vector = block.byte_add(HEAD / 2).add(2);
+            vector.sub(2).write(MODULES);
+            vector.write(usize::MAX);
+            for module in 1..=MODULES {
+                vector.add(2 * module).write(UNALLOCATED);
+            }
+            for Locals { module, below, image } in locals {
+                let own = block.cast::<u8>().sub(*below);
+                own.copy_from_nonoverlapping(image.as_ptr(), image.len());
+                vector.add(2 * module).write(own.addr());
             }
             block.add(SELF).write(block.addr());
+            block.add(VECTOR).write(vector.addr());
             block.add(THREAD).write(block.addr());
             block.add(STACK_GUARD).write(*own.add(STACK_GUARD));
             block.add(POINTER_GUARD).write(*own.add(POINTER_GUARD));
@@ -251,6 +331,19 @@ mod arch {
             let features = own.byte_add(FEATURES).cast::<u32>().read();
             block.byte_add(FEATURES).cast::<u32>().write(features);
             NonNull::new(block.cast())
+        }
+    }
+
+    /// Zeroed memory, of which what is not used is not there.
+    fn map(bytes: usize) -> Option<*mut u8> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a new mapping touches no other memory; no page of it was touched. A kernel without huge pages gives none.
+        unsafe {
+            let base = mmap_anonymous(ptr::null_mut(), bytes, access, flags).ok()?;
+            let _ = madvise(base, bytes, Advice::LinuxNoHugepage);
+            Some(base.cast())
         }
     }
 
@@ -335,6 +428,8 @@ mod arch {
     pub(super) fn thread_pointer() -> *mut u8 {
         ptr::dangling_mut()
     }
+
+    pub(super) fn look(_: *const c_void) {}
 
     pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
         None

@@ -173,6 +173,8 @@ fn register() {
 /// the user wants it; elsewhere a `pthread`.
 fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     static BARE: Bare = Bare::new();
+    // For a block that was asked for before the library was loaded whole.
+    bare::look(company::glibc());
     // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
     // at a time.
     if env::wants_bare_thread() && unsafe { BARE.prepare() } {

@@ -17,6 +17,8 @@ use crate::memory::Reservation;
 
 /// Offset in `struct rseq` of the 8-byte address of the open section's descriptor.
 pub const RSEQ_CS: usize = 8;
+/// Bytes in the first version of `struct rseq`, which every kernel accepts.
+pub const AREA: usize = 32;
 /// Offset of the CPU number, negative while the thread is not registered.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const CPU_ID: usize = 4;
@@ -105,7 +107,7 @@ pub fn membarrier_rseq() -> bool {
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64 {
-    use super::{CPU_ID, Rseq, SIGNATURE};
+    use super::{AREA, CPU_ID, Rseq, SIGNATURE};
     use crate::memory::{GRAIN, Reservation};
     use crate::process::glibc_minor;
     use crate::raw;
@@ -115,8 +117,6 @@ pub(crate) mod x86_64 {
     use std::ptr::NonNull;
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    /// Bytes in the first version of `struct rseq`, which every kernel accepts.
-    const AREA_LEN: usize = 32;
     const UNREGISTERED: i32 = -1;
     const FLAG_UNREGISTER: u32 = 1;
 
@@ -161,7 +161,7 @@ pub(crate) mod x86_64 {
     pub(super) unsafe fn blank(area: NonNull<u8>) {
         // SAFETY: the caller's promise; every version is at least that long.
         unsafe {
-            area.write_bytes(0, AREA_LEN);
+            area.write_bytes(0, AREA);
             area.byte_add(CPU_ID).cast::<i32>().write(UNREGISTERED);
         }
     }
@@ -210,9 +210,7 @@ pub(crate) mod x86_64 {
     unsafe fn rseq(area: NonNull<u8>, flags: u32) -> isize {
         let area = area.as_ptr().addr();
         // SAFETY: the arguments of rseq(2); the area is the caller's promise.
-        unsafe {
-            raw::syscall(libc::SYS_rseq, [area, AREA_LEN, flags as usize, SIGNATURE as usize])
-        }
+        unsafe { raw::syscall(libc::SYS_rseq, [area, AREA, flags as usize, SIGNATURE as usize]) }
     }
 
     /// # Safety
