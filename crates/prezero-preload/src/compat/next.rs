@@ -16,7 +16,7 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use libc::{FILE, pid_t, rlimit};
+use libc::{FILE, iovec, pid_t, rlimit};
 
 use super::{company, whole};
 
@@ -126,6 +126,12 @@ next! {
     pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int,
         before: early::pkey_mprotect;
     madvise(at: Address, len: usize, advice: c_int) -> c_int, before: early::madvise;
+    posix_madvise(at: Address, len: usize, advice: c_int) -> c_int, before: early::posix_madvise;
+    process_madvise(process: c_int, ranges: *const iovec, count: usize, advice: c_int, flags: c_uint)
+        -> isize, before: early::process_madvise;
+    mseal(at: Address, len: usize, flags: c_ulong) -> c_int, before: early::mseal;
+    set_mempolicy_home_node(at: Address, len: c_ulong, node: c_ulong, flags: c_ulong) -> c_long,
+        before: early::set_mempolicy_home_node;
     mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address,
         before: early::mremap;
     mlock(at: *const c_void, len: usize) -> c_int, before: early::mlock;
@@ -178,7 +184,7 @@ next! {
 }
 
 /// Of these names, those that a glibc may lack.
-const MAY_LACK: [&CStr; 9] = [
+const MAY_LACK: [&CStr; 10] = [
     c"cfree",
     c"mallinfo2",
     c"mbind",
@@ -187,6 +193,7 @@ const MAY_LACK: [&CStr; 9] = [
     c"pkey_mprotect",
     c"process_madvise",
     c"pthread_atfork",
+    c"set_mempolicy_home_node",
     c"_Fork",
 ];
 

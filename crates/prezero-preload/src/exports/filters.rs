@@ -1,28 +1,33 @@
-//! Calls that install a filter of system calls (seccomp): `prctl`, and `seccomp` by its number.
+//! Calls that install a filter of system calls (seccomp), or have the kernel send a signal for each (syscall user dispatch).
 
 use std::ffi::{c_int, c_long, c_ulong, c_void};
 
 use crate::compat::next;
 use crate::process::confine::confined;
 
-/// libc's `prctl`.
-///
-/// # Safety
-/// As in libc, which declares it with any further arguments; all are passed alike.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prctl(
+/// Options of `prctl`, and ways of dispatch: all but those made in a range, or those made there. Off is 0.
+pub(super) const PR_SET_VMA: c_int = 0x5356_4d41;
+const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
+const OUTSIDE: c_ulong = 1;
+const INSIDE: c_ulong = 2;
+
+/// Makes a `prctl` that may install such a filter.
+pub(super) fn confined_by(
     option: c_int,
-    a: c_ulong,
-    b: c_ulong,
-    c: c_ulong,
-    d: c_ulong,
-) -> c_int {
-    // SAFETY: the caller keeps the contract of `prctl`.
-    let call = || unsafe { next::prctl(option, a, b, c, d) };
-    let installs = option == libc::PR_SET_SECCOMP
-        && (a == c_ulong::from(libc::SECCOMP_MODE_STRICT)
-            || a == c_ulong::from(libc::SECCOMP_MODE_FILTER) && b != 0);
-    if installs { confined(|| call().into()) as c_int } else { call() }
+    [a, b, c]: [c_ulong; 3],
+    call: impl FnOnce() -> c_long,
+) -> c_long {
+    let here = (confined_by as fn(_, _, fn() -> _) -> _ as usize as c_ulong).wrapping_sub(b) < c;
+    let installs = match option {
+        libc::PR_SET_SECCOMP => {
+            a == c_ulong::from(libc::SECCOMP_MODE_STRICT)
+                || a == c_ulong::from(libc::SECCOMP_MODE_FILTER) && b != 0
+        }
+        // The library lies in the range as a whole, or not at all.
+        PR_SET_SYSCALL_USER_DISPATCH => a == OUTSIDE && !here || a == INSIDE && here,
+        _ => false,
+    };
+    if installs { confined(call) } else { call() }
 }
 
 /// The system call of this name. Without a program for the filter it only asks what the kernel knows.

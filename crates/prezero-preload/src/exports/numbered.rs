@@ -2,7 +2,8 @@
 //!
 //! libc has no function for `seccomp`, and programs that change one thread's user go past libc's, which change all.
 //! A call that changes the only thread changes the process, so scrubd ends before it, as before libc's.
-//! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past the handlers of a fork.
+//! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past
+//! the handlers of a fork. None comes back to libc's function of its name: a library may make that by this one.
 
 use std::ffi::{c_int, c_long, c_void};
 
@@ -10,7 +11,8 @@ use prezero_core::internal::Change;
 
 use super::filters::seccomp;
 use super::forks::{clone3, is_a_copy};
-use super::rights::{alone, chroot, setns, unshare};
+use super::rights::{alone, change_root, enter, leave};
+use super::syscalls::by_number;
 use crate::compat::{company, next};
 use crate::process::fork::without_handlers;
 
@@ -39,12 +41,9 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
         // SAFETY: the caller keeps the contract of `syscall`.
         libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
-        // SAFETY: libc's functions of these names make the call and nothing else.
-        libc::SYS_unshare => unsafe { unshare(int(a)) }.into(),
-        // SAFETY: as above.
-        libc::SYS_setns => unsafe { setns(int(a), int(b)) }.into(),
-        // SAFETY: as above.
-        libc::SYS_chroot => unsafe { chroot(a.cast()) }.into(),
+        libc::SYS_unshare => leave(int(a), call),
+        libc::SYS_setns => enter(int(b), call),
+        libc::SYS_chroot => change_root(call),
         libc::SYS_setuid
         | libc::SYS_setgid
         | libc::SYS_setreuid
@@ -56,6 +55,7 @@ pub unsafe extern "C" fn syscall(
         {
             alone(Change::Rights, call)
         }
-        _ => call(),
+        // SAFETY: the caller keeps the contract of `syscall`.
+        _ => unsafe { by_number(number, [a, b, c, d, e, f]) }.unwrap_or_else(call),
     }
 }

@@ -5,7 +5,7 @@
 //! The kernel changes namespaces for a process with one thread only, or for one thread alone. So
 //! scrubd ends before such a call, and another starts when there is something to do.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_long};
 
 use prezero_core::internal::Change;
 use prezero_sys::sandbox;
@@ -82,7 +82,12 @@ of_each_thread! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
     // SAFETY: the caller keeps the contract of `chroot`.
-    let answer = alone(Change::View, || unsafe { next::chroot(path) });
+    change_root(|| unsafe { next::chroot(path) }.into()) as c_int
+}
+
+/// Makes a call that changes the root.
+pub(super) fn change_root(call: impl FnOnce() -> c_long) -> c_long {
+    let answer = alone(Change::View, call);
     if answer == 0 {
         root::has_changed();
     }
@@ -96,7 +101,11 @@ pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
     // SAFETY: the caller keeps the contract of `setns`.
-    let call = || unsafe { next::setns(file, kind) };
+    enter(kind, || unsafe { next::setns(file, kind) }.into()) as c_int
+}
+
+/// Makes a call that enters a namespace of that kind.
+pub(super) fn enter(kind: c_int, call: impl FnOnce() -> c_long) -> c_long {
     // No kind: whatever the file is of.
     if kind == 0 || kind & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();
@@ -111,7 +120,11 @@ pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(what: c_int) -> c_int {
     // SAFETY: the caller keeps the contract of `unshare`.
-    let call = || unsafe { next::unshare(what) };
+    leave(what, || unsafe { next::unshare(what) }.into()) as c_int
+}
+
+/// Makes a call that leaves what is shared.
+pub(super) fn leave(what: c_int, call: impl FnOnce() -> c_long) -> c_long {
     if what & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();
     }

@@ -16,7 +16,17 @@ fn blocks_freed_by_other_threads_keep_their_content() {
 
 /// What a request may call in libc beside its malloc: these take no lock.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
-const LOCKLESS: [&str; 9] = ["__errno_location", "getauxval", "getenv", "getrlimit", "sysinfo", "fcntl", "close", "sysconf", "syscall"];
+const LOCKLESS: [&str; 9] = [
+    "__errno_location",
+    "getauxval",
+    "getenv",
+    "getrlimit",
+    "sysinfo",
+    "fcntl",
+    "close",
+    "sysconf",
+    "syscall",
+];
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
