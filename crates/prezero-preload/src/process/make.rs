@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use prezero_core::internal::Made;
 use prezero_core::{Config, ConfigError, Heap};
 
-use super::{allow_scrubd, confine, env, stands_aside};
+use super::{allow_scrubd, confine, env, holes, stands_aside};
 use crate::compat::message::Line;
 
 /// The heap for a request of `bytes`, if there is to be one, in the slot where it stays.
@@ -30,6 +30,7 @@ pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made<C
     let Some(heap) = Heap::fitting(slot, &mut config).map(|heap| &*heap) else {
         return Made::Nothing;
     };
+    holes::fill_front(heap);
     allow_scrubd(heap.zone());
     Made::Heap(heap, config.threshold, config)
 }

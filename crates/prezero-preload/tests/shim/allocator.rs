@@ -132,6 +132,15 @@ fn programs_with_a_tracker_of_a_part_of_the_family_run_as_without_the_shim() {
     }
 }
 
+/// As one does whose tracker is made by the preprocessor or the linker.
+#[test]
+fn a_program_may_look_at_what_stands_in_front_of_a_block() {
+    let program = compile("allocator_family.c", &[]);
+    for verify in ["sample", "full"] {
+        assert_eq!(run(shimmed(&program).env("PREZERO_VERIFY", verify)), "good\n");
+    }
+}
+
 #[test]
 fn a_tracker_is_named_as_the_reason() {
     let tracker =
