@@ -35,7 +35,7 @@ pub mod compat;
 pub mod exports;
 pub mod process;
 
-use compat::{company, next};
+use compat::next;
 use process::{bare, confine, fork, report, root};
 
 /// Runs when the library is loaded: after libc, before the program's own code.
@@ -45,7 +45,7 @@ extern "C" fn load() {
     if process::stands_aside().is_some() {
         process::never();
     }
-    bare::look(company::glibc());
+    bare::look();
     confine::at_load();
     root::remember();
     fork::register();

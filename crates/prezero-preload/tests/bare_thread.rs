@@ -74,8 +74,7 @@ extern "C" fn look(arg: *mut c_void) -> *mut c_void {
 /// # Safety
 /// As for [`Bare::prepare`].
 unsafe fn prepared(bare: &Bare) -> bool {
-    // SAFETY: the name ends in NUL.
-    look_at_libc(unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr()) });
+    look_at_libc();
     // SAFETY: the caller's promise.
     unsafe { bare.prepare() }
 }

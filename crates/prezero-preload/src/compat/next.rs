@@ -130,8 +130,6 @@ next! {
     process_madvise(process: c_int, ranges: *const iovec, count: usize, advice: c_int, flags: c_uint)
         -> isize, before: early::process_madvise;
     mseal(at: Address, len: usize, flags: c_ulong) -> c_int, before: early::mseal;
-    set_mempolicy_home_node(at: Address, len: c_ulong, node: c_ulong, flags: c_ulong) -> c_long,
-        before: early::set_mempolicy_home_node;
     mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address,
         before: early::mremap;
     mlock(at: *const c_void, len: usize) -> c_int, before: early::mlock;
@@ -184,7 +182,7 @@ next! {
 }
 
 /// Of these names, those that a glibc may lack.
-const MAY_LACK: [&CStr; 10] = [
+const MAY_LACK: [&CStr; 9] = [
     c"cfree",
     c"mallinfo2",
     c"mbind",
@@ -193,7 +191,6 @@ const MAY_LACK: [&CStr; 10] = [
     c"pkey_mprotect",
     c"process_madvise",
     c"pthread_atfork",
-    c"set_mempolicy_home_node",
     c"_Fork",
 ];
 

@@ -8,10 +8,11 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::{ptr, slice};
 
-use libc::{Elf64_Sym, dl_phdr_info};
+use libc::Elf64_Sym;
+use prezero_sys::objects;
 
 /// What other allocators define, apart from what is obsolete.
 pub(super) const FAMILY: [&CStr; 8] = [
@@ -52,9 +53,9 @@ pub(super) fn look(behind: [*mut c_void; FAMILY.len()], glibc: *mut c_void) {
         libc::posix_memalign as *const c_void,
         libc::malloc_usable_size as *const c_void,
     ]);
-    let [here, glibc] = objects([look as *const c_void, glibc.cast_const()]);
-    let behind = objects(behind.map(<*mut c_void>::cast_const));
-    let objects = objects(programs);
+    let [here, glibc] = objects_of([look as *const c_void, glibc.cast_const()]);
+    let behind = objects_of(behind.map(<*mut c_void>::cast_const));
+    let objects = objects_of(programs);
     // What a program that lies at a fixed place knows of another's function is an address in itself.
     let is_known = |(object, address): &(&usize, _)| **object != PROGRAM || !is_imported(*address);
     let mut known = objects.iter().zip(programs).filter(is_known);
@@ -68,34 +69,19 @@ const PROGRAM: usize = 0;
 const NONE: usize = usize::MAX;
 
 /// The number of the object that each address lies in.
-fn objects<const N: usize>(addresses: [*const c_void; N]) -> [usize; N] {
-    struct Search<'a> {
-        next: usize,
-        places: &'a mut [(usize, usize)],
-    }
-    unsafe extern "C" fn look(info: *mut dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the loader describes an object, whose headers stay meanwhile; `search` is what is given below.
-        let (info, search, headers) = unsafe {
-            let info = &*info;
-            let headers = slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-            (info, &mut *search.cast::<Search>(), headers)
-        };
-        for (address, object) in search.places.iter_mut().filter(|place| place.1 == NONE) {
-            let offset = address.wrapping_sub(info.dlpi_addr as usize);
-            let mut parts = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-            if parts.any(|part| offset.wrapping_sub(part.p_vaddr as usize) < part.p_memsz as usize)
-            {
-                *object = search.next;
+fn objects_of<const N: usize>(addresses: [*const c_void; N]) -> [usize; N] {
+    let mut places = [NONE; N];
+    let mut number = PROGRAM;
+    objects::find(|object| {
+        for (place, address) in places.iter_mut().zip(addresses) {
+            if object.has(libc::PT_LOAD, address.addr()) {
+                *place = number;
             }
         }
-        search.next += 1;
-        0
-    }
-    let mut places = addresses.map(|address| (address.addr(), NONE));
-    let mut search = Search { next: PROGRAM, places: &mut places };
-    // SAFETY: `look` takes what it is given here.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-    places.map(|(_, object)| object)
+        number += 1;
+        false
+    });
+    places
 }
 
 /// Whether an address of the program stands for a function that is another object's, as far as the linker says.

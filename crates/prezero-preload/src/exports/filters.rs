@@ -1,6 +1,6 @@
 //! Calls that install a filter of system calls (seccomp), or have the kernel send a signal for each (syscall user dispatch).
 
-use std::ffi::{c_int, c_long, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_void};
 
 use crate::compat::next;
 use crate::process::confine::confined;
@@ -8,20 +8,20 @@ use crate::process::confine::confined;
 /// Options of `prctl`, and ways of dispatch: all but those made in a range, or those made there. Off is 0.
 pub(super) const PR_SET_VMA: c_int = 0x5356_4d41;
 const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
-const OUTSIDE: c_ulong = 1;
-const INSIDE: c_ulong = 2;
+const OUTSIDE: usize = 1;
+const INSIDE: usize = 2;
 
 /// Makes a `prctl` that may install such a filter.
 pub(super) fn confined_by(
     option: c_int,
-    [a, b, c]: [c_ulong; 3],
+    [a, b, c]: [usize; 3],
     call: impl FnOnce() -> c_long,
 ) -> c_long {
-    let here = (confined_by as fn(_, _, fn() -> _) -> _ as usize as c_ulong).wrapping_sub(b) < c;
+    let here = (confined_by as fn(_, _, fn() -> _) -> _ as usize).wrapping_sub(b) < c;
     let installs = match option {
         libc::PR_SET_SECCOMP => {
-            a == c_ulong::from(libc::SECCOMP_MODE_STRICT)
-                || a == c_ulong::from(libc::SECCOMP_MODE_FILTER) && b != 0
+            a == libc::SECCOMP_MODE_STRICT as usize
+                || a == libc::SECCOMP_MODE_FILTER as usize && b != 0
         }
         // The library lies in the range as a whole, or not at all.
         PR_SET_SYSCALL_USER_DISPATCH => a == OUTSIDE && !here || a == INSIDE && here,

@@ -6,13 +6,14 @@
 //! the handlers of a fork. None comes back to libc's function of its name: a library may make that by this one.
 
 use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
 
 use prezero_core::internal::Change;
 
 use super::filters::seccomp;
 use super::forks::{clone3, is_a_copy};
 use super::rights::{alone, change_root, enter, leave};
-use super::syscalls::by_number;
+use super::syscalls::{Words, change};
 use crate::compat::{company, next};
 use crate::process::fork::without_handlers;
 
@@ -32,6 +33,11 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     // SAFETY: the caller keeps the contract of `syscall`.
     let call = || unsafe { next::syscall(number, a, b, c, d, e, f) };
+    let by_words = |words: Words| {
+        let [a, b, c, d, e, f] = words.map(ptr::without_provenance_mut);
+        // SAFETY: as above.
+        unsafe { next::syscall(number, a, b, c, d, e, f) as isize }
+    };
     let int = |argument: *mut c_void| argument.addr() as c_int;
     match number {
         #[cfg(target_arch = "x86_64")]
@@ -56,6 +62,8 @@ pub unsafe extern "C" fn syscall(
             alone(Change::Rights, call)
         }
         // SAFETY: the caller keeps the contract of `syscall`.
-        _ => unsafe { by_number(number, [a, b, c, d, e, f]) }.unwrap_or_else(call),
+        _ => unsafe {
+            change(number, [a, b, c, d, e, f].map(|word| word.addr()), by_words) as c_long
+        },
     }
 }

@@ -8,10 +8,10 @@
 //! is one thread, leaves the lock out. The entry of a [`Spawner`] keeps to that, apart from Rust's
 //! global allocator, of which [`Bare::prepare`] demands that it is not libc's.
 //!
-//! What libc keeps for each thread (`errno`, the sequence area, its thread-locals and this library's) a bare thread has all
+//! What libc keeps for each thread (`errno`, the sequence area, the thread-locals of all libraries) a bare thread has all
 //! the same, at the distances from its thread pointer at which every thread has them, in a mapping of its own. The head is
-//! filled in as `pthread_create` would. What others have for each thread is not copied: it is zero there, and takes no memory.
-//! All this is glibc's private matter; each offset used is checked on the calling thread first.
+//! filled in as `pthread_create` would. What is zero in the beginning takes no memory, and what is much is left zero: it is the
+//! program's own. All this is glibc's private matter; each offset used is checked on the calling thread first.
 //! Where anything is not as expected there is no bare thread, and a `pthread` has to do.
 //!
 //! The dynamic linker is asked when the library is loaded ([`look`]): a thread that is in `dlopen` may wait for the one
@@ -42,9 +42,9 @@ impl Default for Bare {
 /// The thread pointer of the latest bare thread, for [`is_current`].
 static LATEST: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
-/// Asks the dynamic linker where each thread has what is its own. `glibc`: an address in that.
-pub fn look(glibc: *const c_void) {
-    arch::look(glibc);
+/// Asks the dynamic linker where each thread has what is its own.
+pub fn look() {
+    arch::look();
     prezero_sys::rseq::area_offset();
 }
 
@@ -61,7 +61,7 @@ impl Bare {
     }
 
     /// Makes what libc has for each of its threads; false where this is not a libc whose threads are known, or nothing was
-    /// [looked at](look). Once is enough. Changes `errno`.
+    /// [looked at](look). Once is enough.
     ///
     /// # Safety
     /// 1. What Rust allocates in this program does not come from libc's `malloc`, or libc knows of
@@ -176,11 +176,9 @@ fn settle() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod arch {
     use super::*;
-    use libc::dl_phdr_info;
     use prezero_sys::memory::GRAIN;
-    use prezero_sys::rseq;
+    use prezero_sys::{objects, rseq};
     use std::arch::{asm, naked_asm};
-    use std::ffi::c_int;
     use std::slice;
     use std::sync::OnceLock;
 
@@ -193,7 +191,7 @@ mod arch {
     /// Bytes from its beginning: whether libc's own locks lock; what shadow stacks there are.
     const SEVERAL_THREADS: usize = 0x18;
     const FEATURES: usize = 0x48;
-    const ARCH_GET_FS: i32 = 0x1003;
+    const ARCH_GET_FS: usize = 0x1003;
 
     const FLAGS: i32 = libc::CLONE_VM
         | libc::CLONE_FILES
@@ -216,8 +214,8 @@ mod arch {
     fn own_head() -> Option<*mut usize> {
         let head = thread_pointer().cast::<usize>();
         let mut base = 0usize;
-        // SAFETY: the kernel writes one word. `errno` may change (`prepare`).
-        let asked = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut base) };
+        // SAFETY: the kernel writes one word.
+        let asked = unsafe { syscall(libc::SYS_arch_prctl, [ARCH_GET_FS, (&raw mut base).addr()]) };
         // SAFETY: the calling thread's own head, of which every libc has these words.
         let (own, vector, thread, guard) = unsafe {
             (*head.add(SELF), *head.add(VECTOR), *head.add(THREAD), *head.add(STACK_GUARD))
@@ -233,6 +231,9 @@ mod arch {
     /// Bytes above it: glibc's own structure for a thread, and from half of it on the vector of modules.
     /// Fixed: the structure takes 2,304 bytes in glibc 2.36.
     const HEAD: usize = 2 * GRAIN;
+    /// Bytes that are copied of what an object begins with.
+    /// Fixed: libc has some hundred.
+    const LARGEST: usize = 16 * GRAIN;
     /// Modules in the vector, each of two words. Before the first are their number and the generation, which is the last
     /// there is: nothing about it is ever old.
     const MODULES: usize = GRAIN / 16 - 2;
@@ -246,62 +247,39 @@ mod arch {
         /// Bytes from its beginning to the thread pointer.
         below: usize,
         /// What it begins with; behind that it is zero.
-        image: &'static [u8],
+        image: Vec<u8>,
     }
 
-    /// libc's and this library's, once they were looked at.
-    static LOCALS: OnceLock<[Option<Locals>; 2]> = OnceLock::new();
+    /// Of what was loaded when it was looked.
+    static LOCALS: OnceLock<Vec<Locals>> = OnceLock::new();
 
-    pub(super) fn look(glibc: *const c_void) {
-        let addresses = [glibc, super::look as fn(_) as *const c_void].map(<*const c_void>::addr);
+    pub(super) fn look() {
         LOCALS.get_or_init(|| {
-            let mut search = Search { addresses, found: [None, None] };
-            // SAFETY: `locals` takes what it is given here.
-            unsafe { libc::dl_iterate_phdr(Some(locals), (&raw mut search).cast()) };
-            search.found
+            let mut found = Vec::new();
+            objects::find(|object| {
+                let (module, own) = object.locals;
+                let below = thread_pointer().addr().wrapping_sub(own.addr());
+                if let Some((from, header)) = object.parts(libc::PT_TLS).next()
+                    && below <= MOST
+                    && module <= MODULES
+                {
+                    let len = (header.p_filesz as usize).min(LARGEST);
+                    // SAFETY: a part of the object, which is loaded.
+                    let image = unsafe { slice::from_raw_parts(from as *const u8, len) }.to_vec();
+                    found.push(Locals { module, below, image });
+                }
+                false
+            });
+            found
         });
-    }
-
-    struct Search {
-        addresses: [usize; 2],
-        found: [Option<Locals>; 2],
-    }
-
-    /// Finds the locals of an object that is looked for.
-    unsafe extern "C" fn locals(object: *mut dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
-        // SAFETY: the loader describes an object, with its headers; `to` is what `look` gives.
-        let (object, search, headers) = unsafe {
-            let object = &*object;
-            let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
-            (object, &mut *to.cast::<Search>(), headers)
-        };
-        let at = |header: &libc::Elf64_Phdr| object.dlpi_addr as usize + header.p_vaddr as usize;
-        let below = thread_pointer().addr().wrapping_sub(object.dlpi_tls_data.addr());
-        let module = object.dlpi_tls_modid;
-        let locals = headers.iter().find(|header| header.p_type == libc::PT_TLS);
-        let Some(locals) = locals.filter(|_| below <= MOST && module <= MODULES) else { return 0 };
-        for (address, found) in search.addresses.into_iter().zip(&mut search.found) {
-            let holds = |part: &&libc::Elf64_Phdr| {
-                let within = address.wrapping_sub(at(part)) < part.p_memsz as usize;
-                part.p_type == libc::PT_LOAD && within
-            };
-            if headers.iter().find(holds).is_some() {
-                let (from, len) = (at(locals), locals.p_filesz as usize);
-                // SAFETY: a part of the object, which stays: it is libc, or this library.
-                let image = unsafe { slice::from_raw_parts(from as *const u8, len) };
-                *found = Some(Locals { module, below, image });
-            }
-        }
-        0
     }
 
     pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
         let own = own_head()?;
-        let [libcs, ours] = LOCALS.get()?;
+        let locals = LOCALS.get()?;
         let area = rseq::area_offset().unwrap_or(0);
         let areas_end = usize::try_from(area).unwrap_or(0) + rseq::AREA;
-        let locals = [libcs.as_ref()?].into_iter().chain(ours);
-        let below = locals.clone().map(|locals| locals.below).max()?;
+        let below = locals.iter().map(|locals| locals.below).max()?;
         let below = below.max(usize::try_from(-area).unwrap_or(0)).next_multiple_of(GRAIN);
         if areas_end > HEAD / 2 {
             return None;
@@ -429,7 +407,7 @@ mod arch {
         ptr::dangling_mut()
     }
 
-    pub(super) fn look(_: *const c_void) {}
+    pub(super) fn look() {}
 
     pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
         None

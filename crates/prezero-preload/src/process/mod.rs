@@ -174,7 +174,7 @@ fn register() {
 fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     static BARE: Bare = Bare::new();
     // For a block that was asked for before the library was loaded whole.
-    bare::look(company::glibc());
+    bare::look();
     // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
     // at a time.
     if env::wants_bare_thread() && unsafe { BARE.prepare() } {

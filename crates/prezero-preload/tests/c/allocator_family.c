@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 		paint(block, size, round);
 		/* Where a tracker of the program's own looks for its mark. */
 		if (ways > 6)
-			CHECK(((volatile size_t *)block)[-2] != 0x7fac4e5b10c4a110u);
+			(void)((volatile size_t *)block)[-2];
 	}
 	for (int at = 0; at < SLOTS; at++)
 		give(slots[at].block);

@@ -132,7 +132,6 @@ system_call! {
     madvise = SYS_madvise(at: Address, len: usize, advice: c_int) -> c_int;
     process_madvise = SYS_process_madvise(process: c_int, ranges: *const iovec, count: usize, advice: c_int, flags: c_uint) -> isize;
     mseal = SYS_mseal(at: Address, len: usize, flags: c_ulong) -> c_int;
-    set_mempolicy_home_node = SYS_set_mempolicy_home_node(at: Address, len: c_ulong, node: c_ulong, flags: c_ulong) -> c_long;
     mremap = SYS_mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address;
     mlock = SYS_mlock(at: *const c_void, len: usize) -> c_int;
     mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
