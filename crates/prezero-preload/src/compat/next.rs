@@ -182,17 +182,8 @@ next! {
 }
 
 /// Of these names, those that a glibc may lack.
-const MAY_LACK: [&CStr; 9] = [
-    c"cfree",
-    c"mallinfo2",
-    c"mbind",
-    c"mlock2",
-    c"mseal",
-    c"pkey_mprotect",
-    c"process_madvise",
-    c"pthread_atfork",
-    c"_Fork",
-];
+const MAY_LACK: &str =
+    "cfree mallinfo2 mbind mlock2 mseal pkey_mprotect process_madvise pthread_atfork _Fork";
 
 const UNRESOLVED: u8 = 0;
 const RESOLVING: u8 = 1;
@@ -224,7 +215,7 @@ pub fn resolve() -> Next {
     // the next allocator meet an early `free`.
     let mut found = [std::ptr::null_mut(); NAMED.len()];
     for (address, name) in found.iter_mut().zip(names()) {
-        *address = if MAY_LACK.contains(&name) {
+        *address = if MAY_LACK.split(' ').any(|each| each.as_bytes() == name.to_bytes()) {
             company::look_up(libc::RTLD_NEXT, name)
         } else {
             // SAFETY: the name ends in NUL; RTLD_NEXT searches behind the object that holds
@@ -236,7 +227,7 @@ pub fn resolve() -> Next {
         names().position(|each| each == name).map_or(std::ptr::null_mut(), |at| found[at])
     });
     company::look();
-    whole::look(of_family, company::glibc());
+    whole::look(of_family);
     for (address, (_, slot)) in found.into_iter().zip(NAMED) {
         if !address.is_null() {
             slot.store(address, Ordering::Relaxed);

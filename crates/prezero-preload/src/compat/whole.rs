@@ -6,13 +6,12 @@
 //! another function than this library's, or what lies behind is of several objects, the library stands aside: blocks go
 //! from the one to the other as they would without it.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::mem::MaybeUninit;
-use std::ptr;
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use libc::Elf64_Sym;
 use prezero_sys::objects;
+
+use super::company;
 
 /// What other allocators define, apart from what is obsolete.
 pub(super) const FAMILY: [&CStr; 8] = [
@@ -39,70 +38,26 @@ pub fn is_glibcs() -> bool {
     IS_GLIBCS.load(Relaxed)
 }
 
-/// Looks at the functions behind this library, in the order of [`FAMILY`], and at the program's. `glibc`: an address
-/// in it, or null.
-pub(super) fn look(behind: [*mut c_void; FAMILY.len()], glibc: *mut c_void) {
-    // The dynamic linker knows, where the compiler must not.
-    let programs: [*const c_void; FAMILY.len()] = std::hint::black_box([
-        libc::malloc as *const c_void,
-        libc::calloc as *const c_void,
-        libc::realloc as *const c_void,
-        libc::free as *const c_void,
-        libc::memalign as *const c_void,
-        libc::aligned_alloc as *const c_void,
-        libc::posix_memalign as *const c_void,
-        libc::malloc_usable_size as *const c_void,
-    ]);
-    let [here, glibc] = objects_of([look as *const c_void, glibc.cast_const()]);
-    let behind = objects_of(behind.map(<*mut c_void>::cast_const));
-    let objects = objects_of(programs);
-    // What a program that lies at a fixed place knows of another's function is an address in itself.
-    let is_known = |(object, address): &(&usize, _)| **object != PROGRAM || !is_imported(*address);
-    let mut known = objects.iter().zip(programs).filter(is_known);
-    let ours = known.all(|(object, _)| *object == here);
+/// Looks at the functions behind this library, in the order of [`FAMILY`], and at the program's: the first that there are.
+pub(super) fn look(behind: [*mut c_void; FAMILY.len()]) {
+    let programs = objects_of(FAMILY.map(|name| company::look_up(libc::RTLD_DEFAULT, name)));
+    let [here, glibc] = objects_of([look as *mut c_void, company::glibc()]);
+    let behind = objects_of(behind);
+    let ours = programs.iter().all(|object| *object == here);
     IS_WHOLE.store(ours && behind.iter().all(|object| *object == behind[0]), Relaxed);
-    IS_GLIBCS.store(glibc != NONE && behind.iter().all(|object| *object == glibc), Relaxed);
+    IS_GLIBCS.store(glibc.is_some() && behind.iter().all(|object| *object == glibc), Relaxed);
 }
 
-/// The number of the program itself among the objects, and of none.
-const PROGRAM: usize = 0;
-const NONE: usize = usize::MAX;
-
-/// The number of the object that each address lies in.
-fn objects_of<const N: usize>(addresses: [*const c_void; N]) -> [usize; N] {
-    let mut places = [NONE; N];
-    let mut number = PROGRAM;
+/// Where the object begins that each address lies in.
+fn objects_of<const N: usize>(addresses: [*mut c_void; N]) -> [Option<usize>; N] {
+    let mut places = [None; N];
     objects::find(|object| {
         for (place, address) in places.iter_mut().zip(addresses) {
             if object.has(libc::PT_LOAD, address.addr()) {
-                *place = number;
+                *place = Some(object.base);
             }
         }
-        number += 1;
         false
     });
     places
-}
-
-/// Whether an address of the program stands for a function that is another object's, as far as the linker says.
-fn is_imported(address: *const c_void) -> bool {
-    type Find = unsafe extern "C" fn(
-        *const c_void,
-        *mut libc::Dl_info,
-        *mut *const Elf64_Sym,
-        c_int,
-    ) -> c_int;
-    const SYMBOL: c_int = 1;
-    let (mut found, mut symbol) = (MaybeUninit::<libc::Dl_info>::uninit(), ptr::null());
-    // SAFETY: the name ends in NUL; glibc's function of that name has this type, and answers with a symbol of an object
-    // that stays.
-    unsafe {
-        let find = libc::dlsym(libc::RTLD_DEFAULT, c"dladdr1".as_ptr());
-        if find.is_null() {
-            return true;
-        }
-        let find = std::mem::transmute::<*mut c_void, Find>(find);
-        find(address, found.as_mut_ptr(), &raw mut symbol, SYMBOL);
-        symbol.as_ref().is_none_or(|symbol| symbol.st_shndx == 0)
-    }
 }

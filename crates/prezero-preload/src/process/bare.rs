@@ -21,6 +21,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use prezero_sys::memory::GRAIN;
 use prezero_sys::raw::syscall;
 use prezero_sys::thread::{Entry, Life, Spawner};
 
@@ -83,27 +84,36 @@ impl Bare {
 
     /// The stack, made at the first call with a page below it that no access reaches.
     fn stack(&self, bytes: usize) -> Result<*mut u8, i32> {
-        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+        use rustix::mm::{MprotectFlags, mprotect, munmap};
         let made = self.stack.load(Ordering::Acquire);
         if !made.is_null() {
             return Ok(made);
         }
-        let guard = prezero_sys::memory::GRAIN;
-        let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping touches no other memory. No other code knows it yet, so its first page may be
-        // forbidden, and all of it given back where that fails.
+        let base = map(GRAIN + bytes)?;
+        // SAFETY: No other code knows it yet, so its first page may be forbidden, and all of it given back where that fails.
         unsafe {
-            let base = mmap_anonymous(ptr::null_mut(), guard + bytes, access, flags)
-                .map_err(|error| error.raw_os_error())?;
-            if let Err(error) = mprotect(base, guard, MprotectFlags::empty()) {
-                let _ = munmap(base, guard + bytes);
+            if let Err(error) = mprotect(base.cast(), GRAIN, MprotectFlags::empty()) {
+                let _ = munmap(base.cast(), GRAIN + bytes);
                 return Err(error.raw_os_error());
             }
-            let top = base.cast::<u8>().add(guard + bytes);
+            let top = base.add(GRAIN + bytes);
             self.stack.store(top, Ordering::Release);
             Ok(top)
         }
+    }
+}
+
+/// Zeroed memory, of which what is not touched is not there: in small pages.
+fn map(bytes: usize) -> Result<*mut u8, i32> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping touches no other memory, and no page of it was touched. A kernel without huge pages gives none.
+    unsafe {
+        let base = mmap_anonymous(ptr::null_mut(), bytes, access, flags)
+            .map_err(|error| error.raw_os_error())?;
+        let _ = madvise(base, bytes, Advice::LinuxNoHugepage);
+        Ok(base.cast())
     }
 }
 
@@ -176,7 +186,6 @@ fn settle() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod arch {
     use super::*;
-    use prezero_sys::memory::GRAIN;
     use prezero_sys::{objects, rseq};
     use std::arch::{asm, naked_asm};
     use std::slice;
@@ -287,7 +296,7 @@ mod arch {
         // SAFETY: a new mapping, which no other code knows. The thread pointer lies so far in it that the locals begin
         // there, the head and the vector end there; both heads are laid out alike.
         unsafe {
-            let base = map(below + HEAD)?;
+            let base = map(below + HEAD).ok()?;
             let block = base.add(below).cast::<usize>();
             let vector = block.byte_add(HEAD / 2).add(2);
             vector.sub(2).write(MODULES);
@@ -309,19 +318,6 @@ mod arch {
             let features = own.byte_add(FEATURES).cast::<u32>().read();
             block.byte_add(FEATURES).cast::<u32>().write(features);
             NonNull::new(block.cast())
-        }
-    }
-
-    /// Zeroed memory, of which what is not used is not there.
-    fn map(bytes: usize) -> Option<*mut u8> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        let (access, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a new mapping touches no other memory; no page of it was touched. A kernel without huge pages gives none.
-        unsafe {
-            let base = mmap_anonymous(ptr::null_mut(), bytes, access, flags).ok()?;
-            let _ = madvise(base, bytes, Advice::LinuxNoHugepage);
-            Some(base.cast())
         }
     }
 
