@@ -1,8 +1,7 @@
 //! Calls that install a filter of system calls (seccomp), or have the kernel send a signal for each (syscall user dispatch).
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_uint};
 
-use crate::compat::next;
 use crate::process::confine::confined;
 
 /// Options of `prctl`, and ways of dispatch: all but those made in a range, or those made there. Off is 0.
@@ -15,8 +14,8 @@ const INSIDE: usize = 2;
 pub(super) fn confined_by(
     option: c_int,
     [a, b, c]: [usize; 3],
-    call: impl FnOnce() -> c_long,
-) -> c_long {
+    call: impl FnOnce() -> isize,
+) -> isize {
     let here = (confined_by as fn(_, _, fn() -> _) -> _ as usize).wrapping_sub(b) < c;
     let installs = match option {
         libc::PR_SET_SECCOMP => {
@@ -30,20 +29,15 @@ pub(super) fn confined_by(
     if installs { confined(call) } else { call() }
 }
 
-/// The system call of this name. Without a program for the filter it only asks what the kernel knows.
-///
-/// # Safety
-/// As in the kernel.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-#[cold]
-pub unsafe fn seccomp(operation: *mut c_void, flags: *mut c_void, program: *mut c_void) -> c_long {
-    let none = std::ptr::null_mut();
-    // SAFETY: the caller keeps the contract of `seccomp`.
-    let call =
-        || unsafe { next::syscall(libc::SYS_seccomp, operation, flags, program, none, none, none) };
-    let installs = match u32::try_from(operation.addr()) {
-        Ok(libc::SECCOMP_SET_MODE_STRICT) => true,
-        Ok(libc::SECCOMP_SET_MODE_FILTER) => !program.is_null(),
+/// Makes a `seccomp`. Without a program for the filter it only asks what the kernel knows.
+pub(super) fn confined_by_call(
+    operation: usize,
+    program: usize,
+    call: impl FnOnce() -> isize,
+) -> isize {
+    let installs = match operation as c_uint {
+        libc::SECCOMP_SET_MODE_STRICT => true,
+        libc::SECCOMP_SET_MODE_FILTER => program != 0,
         _ => false,
     };
     if installs { confined(call) } else { call() }

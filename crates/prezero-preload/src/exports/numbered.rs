@@ -5,14 +5,13 @@
 //! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past
 //! the handlers of a fork. None comes back to libc's function of its name: a library may make that by this one.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_long, c_void};
 use std::ptr;
 
 use prezero_core::internal::Change;
 
-use super::filters::seccomp;
 use super::forks::{clone3, is_a_copy};
-use super::rights::{alone, change_root, enter, leave};
+use super::rights::alone;
 use super::syscalls::{Words, change};
 use crate::compat::{company, next};
 use crate::process::fork::without_handlers;
@@ -31,25 +30,19 @@ pub unsafe extern "C" fn syscall(
     e: *mut c_void,
     f: *mut c_void,
 ) -> c_long {
-    // SAFETY: the caller keeps the contract of `syscall`.
-    let call = || unsafe { next::syscall(number, a, b, c, d, e, f) };
+    let words = [a, b, c, d, e, f].map(|word| word.addr());
     let by_words = |words: Words| {
         let [a, b, c, d, e, f] = words.map(ptr::without_provenance_mut);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `syscall`.
         unsafe { next::syscall(number, a, b, c, d, e, f) as isize }
     };
-    let int = |argument: *mut c_void| argument.addr() as c_int;
+    let call = || by_words(words) as c_long;
     match number {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_fork => without_handlers(call),
         libc::SYS_clone if is_a_copy(a.addr() as u64) => without_handlers(call),
         // SAFETY: the caller keeps the contract of `syscall`.
         libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
-        // SAFETY: the caller keeps the contract of `syscall`.
-        libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
-        libc::SYS_unshare => leave(int(a), call),
-        libc::SYS_setns => enter(int(b), call),
-        libc::SYS_chroot => change_root(call),
         libc::SYS_setuid
         | libc::SYS_setgid
         | libc::SYS_setreuid
@@ -62,8 +55,6 @@ pub unsafe extern "C" fn syscall(
             alone(Change::Rights, call)
         }
         // SAFETY: the caller keeps the contract of `syscall`.
-        _ => unsafe {
-            change(number, [a, b, c, d, e, f].map(|word| word.addr()), by_words) as c_long
-        },
+        _ => unsafe { change(number, words, by_words) as c_long },
     }
 }

@@ -5,7 +5,7 @@
 //! The kernel changes namespaces for a process with one thread only, or for one thread alone. So
 //! scrubd ends before such a call, and another starts when there is something to do.
 
-use std::ffi::{c_char, c_int, c_long};
+use std::ffi::{c_char, c_int};
 
 use prezero_core::internal::Change;
 use prezero_sys::sandbox;
@@ -75,18 +75,8 @@ of_each_thread! {
     initgroups(user: *const c_char, group: u32), Rights;
 }
 
-/// libc's `chroot`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
-    // SAFETY: the caller keeps the contract of `chroot`.
-    change_root(|| unsafe { next::chroot(path) }.into()) as c_int
-}
-
 /// Makes a call that changes the root.
-pub(super) fn change_root(call: impl FnOnce() -> c_long) -> c_long {
+pub(super) fn change_root(call: impl FnOnce() -> isize) -> isize {
     let answer = alone(Change::View, call);
     if answer == 0 {
         root::has_changed();
@@ -94,18 +84,8 @@ pub(super) fn change_root(call: impl FnOnce() -> c_long) -> c_long {
     answer
 }
 
-/// libc's `setns`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
-    // SAFETY: the caller keeps the contract of `setns`.
-    enter(kind, || unsafe { next::setns(file, kind) }.into()) as c_int
-}
-
 /// Makes a call that enters a namespace of that kind.
-pub(super) fn enter(kind: c_int, call: impl FnOnce() -> c_long) -> c_long {
+pub(super) fn enter(kind: c_int, call: impl FnOnce() -> isize) -> isize {
     // No kind: whatever the file is of.
     if kind == 0 || kind & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();
@@ -113,18 +93,8 @@ pub(super) fn enter(kind: c_int, call: impl FnOnce() -> c_long) -> c_long {
     if kind == libc::CLONE_NEWPID { call() } else { alone(Change::View, call) }
 }
 
-/// libc's `unshare`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unshare(what: c_int) -> c_int {
-    // SAFETY: the caller keeps the contract of `unshare`.
-    leave(what, || unsafe { next::unshare(what) }.into()) as c_int
-}
-
 /// Makes a call that leaves what is shared.
-pub(super) fn leave(what: c_int, call: impl FnOnce() -> c_long) -> c_long {
+pub(super) fn leave(what: c_int, call: impl FnOnce() -> isize) -> isize {
     if what & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();
     }

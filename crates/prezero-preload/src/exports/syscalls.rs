@@ -1,4 +1,5 @@
-//! Zone memory that the program changes by system calls, one table of them: by libc's function, and by the call's number.
+//! One table of the system calls that the library takes part in, by libc's function and by the call's number: those that
+//! change zone memory, and those that scrubd must know of.
 //!
 //! A program may protect, lock, advise, remap or unmap pages of a block that it got
 //! from `malloc`. Each call is forwarded unchanged, and where the
@@ -20,14 +21,15 @@
 //! mark), `set_mempolicy`, `migrate_pages`, `move_pages`, `msync`, `mincore`, `map_shadow_stack` (it replaces nothing).
 //! A program that makes a call by an instruction of its own is not seen.
 
-use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::ops::Range;
 use std::{ptr, slice};
 
 use libc::iovec;
 use prezero_core::{Heap, PAGE};
 
-use super::filters::{PR_SET_VMA, confined_by};
+use super::filters::{PR_SET_VMA, confined_by, confined_by_call};
+use super::rights::{change_root, enter, leave};
 use crate::compat::errno::Errno;
 use crate::compat::next;
 use crate::process;
@@ -88,8 +90,12 @@ pub(super) unsafe fn change(number: c_long, words: Words, call: impl Fn(Words) -
                 if a as c_int == PR_SET_VMA {
                     mark(c, d);
                 }
-                return confined_by(a as c_int, [b, c, d], || call(words) as c_long) as isize;
+                return confined_by(a as c_int, [b, c, d], || call(words));
             }
+            libc::SYS_chroot => return change_root(|| call(words)),
+            libc::SYS_setns => return enter(b as c_int, || call(words)),
+            libc::SYS_unshare => return leave(a as c_int, || call(words)),
+            libc::SYS_seccomp => return confined_by_call(a, c, || call(words)),
             _ => {}
         }
     }
@@ -152,6 +158,12 @@ calls! {
     ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
     /// libc's `prctl`, which it declares with any further arguments; all are passed alike.
     prctl = SYS_prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+    /// libc's `chroot`.
+    chroot = SYS_chroot(path: *const c_char) -> c_int;
+    /// libc's `setns`.
+    setns = SYS_setns(file: c_int, kind: c_int) -> c_int;
+    /// libc's `unshare`.
+    unshare = SYS_unshare(what: c_int) -> c_int;
 }
 
 /// libc's `posix_madvise`, of which the kernel hears as of `madvise`, by the same numbers; not of `POSIX_MADV_DONTNEED`.

@@ -33,7 +33,8 @@ fn blocks_cost_no_more_dispatched_calls_than_without_the_shim() {
             if output.status.code() == Some(77) {
                 return None;
             }
-            Some(text(&output.stdout).trim().parse::<u32>().expect(&describe(&output)))
+            let count = text(&output.stdout).trim().parse::<u32>();
+            Some(count.unwrap_or_else(|_| panic!("{}", describe(&output))))
         };
         let Some(plain) = counted(bare(&program)) else {
             return println!("not tried: no syscall user dispatch");
