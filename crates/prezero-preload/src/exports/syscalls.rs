@@ -1,5 +1,5 @@
 //! One table of the system calls that the library takes part in, by libc's function and by the call's number: those that
-//! change zone memory, and those that scrubd must know of.
+//! change zone memory or limit it, and those that scrubd must know of.
 //!
 //! A program may protect, lock, advise, remap or unmap pages of a block that it got
 //! from `malloc`. Each call is forwarded unchanged, and where the
@@ -25,10 +25,11 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::ops::Range;
 use std::{ptr, slice};
 
-use libc::iovec;
+use libc::{iovec, pid_t, rlimit};
 use prezero_core::{Heap, PAGE};
 
 use super::filters::{PR_SET_VMA, confined_by, confined_by_call};
+use super::limits::before_limit;
 use super::rights::{change_root, enter, leave};
 use crate::compat::errno::Errno;
 use crate::compat::next;
@@ -92,6 +93,8 @@ pub(super) unsafe fn change(number: c_long, words: Words, call: impl Fn(Words) -
                 }
                 return confined_by(a as c_int, [b, c, d], || call(words));
             }
+            libc::SYS_setrlimit => before_limit(0, a as c_uint, b as *const rlimit),
+            libc::SYS_prlimit64 => before_limit(a as pid_t, b as c_uint, c as *const rlimit),
             libc::SYS_chroot => return change_root(|| call(words)),
             libc::SYS_setns => return enter(b as c_int, || call(words)),
             libc::SYS_unshare => return leave(a as c_int, || call(words)),
@@ -158,6 +161,14 @@ calls! {
     ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
     /// libc's `prctl`, which it declares with any further arguments; all are passed alike.
     prctl = SYS_prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+    /// libc's `setrlimit`.
+    setrlimit = SYS_setrlimit(which: c_uint, limit: *const rlimit) -> c_int;
+    /// The same, where `rlim_t` has 64 bits.
+    setrlimit64 = SYS_setrlimit(which: c_uint, limit: *const rlimit) -> c_int;
+    /// libc's `prlimit`.
+    prlimit = SYS_prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
+    /// The same, where `rlim_t` has 64 bits.
+    prlimit64 = SYS_prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
     /// libc's `chroot`.
     chroot = SYS_chroot(path: *const c_char) -> c_int;
     /// libc's `setns`.
