@@ -211,6 +211,14 @@ pub fn resolve() -> Next {
         Err(RESOLVED) => return Next::Known,
         Err(_) => return Next::NotYet,
     }
+    fill();
+    Next::Known
+}
+
+/// In a frame of its own: the first large request may come on a short stack.
+#[cold]
+#[inline(never)]
+fn fill() {
     // All are asked for before one is used: a half-filled table would let a block of
     // the next allocator meet an early `free`.
     let mut found = [std::ptr::null_mut(); NAMED.len()];
@@ -234,5 +242,4 @@ pub fn resolve() -> Next {
         }
     }
     STATE.store(RESOLVED, Ordering::Release);
-    Next::Known
 }

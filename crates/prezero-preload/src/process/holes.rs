@@ -48,7 +48,8 @@ fn fill(at: &Range<usize>, access: c_int) -> bool {
 }
 
 /// Makes what lies in front of the zone's first block readable. A program's own tracker of allocations looks there for its
-/// mark, and finds its next allocator's in other blocks.
+/// mark, and finds its next allocator's in other blocks. In a frame of its own: the first large request may come on a short stack.
+#[inline(never)]
 pub fn fill_front(heap: &Heap) {
     if let Some(zone) = heap.part(0, usize::MAX) {
         fill(&(zone.start - PAGE..zone.start), libc::PROT_READ);

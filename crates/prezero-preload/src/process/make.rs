@@ -13,8 +13,7 @@ use crate::compat::message::Line;
 #[inline(never)]
 pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made<Config> {
     // Before all that looks at the machine.
-    let may = stands_aside().is_none() && !env::disabled() && confine::may_live();
-    if !may || prezero_sys::process::overcommits_never() {
+    if !may_be() {
         return Made::Nothing;
     }
     let mut config = match env::config() {
@@ -33,6 +32,13 @@ pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made<C
     holes::fill_front(heap);
     allow_scrubd(heap.zone());
     Made::Heap(heap, config.threshold, config)
+}
+
+/// Whether there may be a heap. In a frame of its own, as below.
+#[inline(never)]
+fn may_be() -> bool {
+    let wanted = stands_aside().is_none() && !env::disabled();
+    wanted && confine::may_live() && !prezero_sys::process::overcommits_never()
 }
 
 /// In a frame of its own: the first large request may come on a short stack.

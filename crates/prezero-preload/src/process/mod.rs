@@ -170,7 +170,8 @@ fn register() {
 }
 
 /// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and
-/// the user wants it; elsewhere a `pthread`.
+/// the user wants it; elsewhere a `pthread`. In a frame of its own, as above.
+#[inline(never)]
 fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     static BARE: Bare = Bare::new();
     // For a block that was asked for before the library was loaded whole.
