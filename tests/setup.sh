@@ -33,6 +33,10 @@ test ca-certificates file /etc/ssl/certs/ca-certificates.crt
 test libjemalloc2 library libjemalloc.so.2
 test libmimalloc2.0|libmimalloc3 library libmimalloc.so.[23]
 test libtcmalloc-minimal4t64|libtcmalloc-minimal4 library libtcmalloc_minimal.so.4
+test duma file /usr/lib/libduma.so.0
+test electric-fence file /usr/lib/libefence.so.0
+test libdmalloc-dev library libdmalloc.so
+test libtbbmalloc2 library libtbbmalloc_proxy.so.2
 test libjemalloc-dev library libjemalloc.so
 test libgoogle-perftools-dev library libtcmalloc.so
 test valgrind command valgrind

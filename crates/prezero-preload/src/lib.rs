@@ -36,17 +36,17 @@ pub mod exports;
 pub mod process;
 
 use compat::next;
-use process::{confine, fork, report};
+use process::{bare, fork, report, root};
 
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
     prezero_sys::say::panics();
-    prezero_sys::hooks::look_up();
     if process::stands_aside().is_some() {
         process::never();
     }
-    confine::at_load();
+    bare::look();
+    root::remember();
     fork::register();
     report::remember();
 }

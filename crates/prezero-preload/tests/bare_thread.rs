@@ -11,7 +11,7 @@ use prezero_sys::thread::{Life, Spawner, Unheard, current_cpu, current_id};
 #[path = "../src/process/bare.rs"]
 mod bare;
 
-use bare::{Bare, is_current};
+use bare::{Bare, is_current, look as look_at_libc};
 
 #[path = "../../../tests/common/until.rs"]
 mod until;
@@ -67,6 +67,14 @@ extern "C" fn look(arg: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
+/// # Safety
+/// As for [`Bare::prepare`].
+unsafe fn prepared(bare: &Bare) -> bool {
+    look_at_libc();
+    // SAFETY: the caller's promise.
+    unsafe { bare.prepare() }
+}
+
 fn until_over(life: &Life) {
     until("it ends", || {
         life.wait();
@@ -78,7 +86,7 @@ fn until_over(life: &Life) {
 fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
     let before = std::env::current_dir().unwrap();
     // SAFETY: `look` allocates nothing; all threads here have one life.
-    assert!(unsafe { BARE.prepare() && BARE.prepare() });
+    assert!(unsafe { prepared(&BARE) && BARE.prepare() });
     assert!(!is_current());
     // The second lives where the first did.
     for _ in 0..2 {
@@ -124,7 +132,7 @@ fn without_room_for_a_stack_nothing_starts_and_errno_stays() {
     static LIFE: Life = Life::new();
     let bare = Bare::new();
     // SAFETY: no thread starts.
-    assert!(unsafe { bare.prepare() });
+    assert!(unsafe { prepared(&bare) });
     // SAFETY: no address space holds the stack; `errno` is this thread's own.
     let (refused, errno) = unsafe {
         *libc::__errno_location() = 77;

@@ -7,6 +7,7 @@
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
 //! | [`mapping`] | mappings, for libraries that stand in front of libc |
 //! | [`cpu`] | the CPU at hand |
+//! | [`objects`] | what the dynamic linker has loaded |
 //! | [`process`] | what a process was given: environment, limits, memory |
 //! | [`say`], [`escape`] | lines for people, which cannot fail; what others wrote, for a terminal |
 //! | [`stderr`], [`quiet`] | standard error while it is what it was; writes that raise no signal |
@@ -16,7 +17,7 @@
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, escape, say, thread, memory, mapping, cpu, guest, peer, marks
+//! Layers: errno, raw, objects, file, process, sandbox, stderr, birth, quiet, escape, say, thread, memory, mapping, cpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -34,6 +35,7 @@ pub mod guest;
 pub mod mapping;
 pub mod marks;
 pub mod memory;
+pub mod objects;
 pub mod peer;
 pub mod process;
 pub mod quiet;

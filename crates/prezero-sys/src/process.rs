@@ -105,6 +105,22 @@ pub fn private_cache() -> usize {
     return 0;
 }
 
+/// The second number of glibc's version; `None`: another libc. Asks the dynamic linker.
+pub fn glibc_minor() -> Option<u32> {
+    type Version = unsafe extern "C" fn() -> *const c_char;
+    // SAFETY: the name ends in NUL; what has it is glibc's function of that type, whose text stays. What was not found is
+    // no error that the program should hear of.
+    let version = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
+        if found.is_null() {
+            libc::dlerror();
+            return None;
+        }
+        CStr::from_ptr(std::mem::transmute::<*mut libc::c_void, Version>(found)())
+    };
+    version.to_str().ok()?.split('.').nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
 
-use crate::sandbox;
+use crate::{process, sandbox};
 
 /// Device and inode.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
@@ -112,7 +112,9 @@ fn known() -> Option<Option<(u64, u64)>> {
 
 /// The call that no filter ends this process for: the one by which the dynamic linker has just looked at this library.
 fn way() -> u8 {
-    if sandbox::is_filtered() && glibc_minor().is_some_and(|minor| BY_NAME.contains(&minor)) {
+    if sandbox::is_filtered()
+        && process::glibc_minor().is_some_and(|minor| BY_NAME.contains(&minor))
+    {
         BY_NO_NAME
     } else {
         BY_NUMBER
@@ -121,22 +123,6 @@ fn way() -> u8 {
 
 /// Minor versions of glibc whose `fstat` is `newfstatat`.
 const BY_NAME: std::ops::RangeInclusive<u32> = 33..=38;
-
-/// The second number of glibc's version; `None`: another libc.
-fn glibc_minor() -> Option<u32> {
-    type Version = unsafe extern "C" fn() -> *const std::ffi::c_char;
-    // SAFETY: the name ends in NUL; what has it is glibc's function of that type, whose text stays. What was not found is
-    // no error that the program should hear of.
-    let version = unsafe {
-        let found = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
-        libc::dlerror();
-        if found.is_null() {
-            return None;
-        }
-        std::ffi::CStr::from_ptr(std::mem::transmute::<*mut libc::c_void, Version>(found)())
-    };
-    version.to_str().ok()?.split('.').nth(1)?.parse().ok()
-}
 
 #[cfg(test)]
 mod tests {
@@ -150,6 +136,6 @@ mod tests {
         });
         assert_eq!(found[0], found[1]);
         assert!(unchanged().is_some(), "it was noted before the tests began");
-        assert!(cfg!(not(target_env = "gnu")) || glibc_minor().is_some());
+        assert!(cfg!(not(target_env = "gnu")) || process::glibc_minor().is_some());
     }
 }

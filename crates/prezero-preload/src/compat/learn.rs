@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use prezero_core::{HUGE, PAGE};
 
 use super::errno::Errno;
-use super::next;
+use super::{next, whole};
 
 /// Bytes of the largest block that glibc learns from. With what glibc adds to it this is its
 /// `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/malloc.c).
@@ -28,7 +28,7 @@ static LEARNT: AtomicUsize = AtomicUsize::new(0);
 /// and gives the memory beyond that to the kernel, at each `free`. A glibc that never sees a large
 /// block keeps 128 KiB, and small blocks that come and go by the megabyte are faulted in each time.
 /// So the first request of a size asks glibc for such a block too, and gives it back untouched.
-/// Not the program's `free`: that of a mapped block takes no lock in glibc.
+/// Not the program's `free`: that of a mapped block takes no lock in glibc. Another allocator learns nothing.
 /// Moved by: the benchmark of small blocks that come and go together.
 #[inline(always)]
 pub fn learn_of(bytes: usize) {
@@ -40,7 +40,7 @@ pub fn learn_of(bytes: usize) {
 #[cold]
 fn show(bytes: usize) {
     let bytes = (bytes + bytes / LEARNS_AHEAD).clamp(LEARNS_LEAST, LEARNS_MOST);
-    if LEARNT.fetch_max(bytes, Ordering::Relaxed) < bytes {
+    if LEARNT.fetch_max(bytes, Ordering::Relaxed) < bytes && whole::is_glibcs() {
         let errno = Errno::save();
         // SAFETY: no terms, and what it gives back is what it was given, or null.
         unsafe { next::free(next::malloc(bytes)) };

@@ -5,6 +5,7 @@
 //! | [`next`] | the functions behind the exported ones; [`arena`] until they are known |
 //! | [`learn`] | large blocks, shown to glibc |
 //! | [`company`] | what else is in the program |
+//! | [`whole`] | whether the malloc family is of one object |
 //! | [`errno`] | the program's `errno`, left alone |
 //! | [`message`] | text without stdio |
 
@@ -17,3 +18,4 @@ mod glibc;
 pub mod learn;
 pub mod message;
 pub mod next;
+pub mod whole;

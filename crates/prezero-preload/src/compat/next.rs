@@ -8,14 +8,17 @@
 //! resolves; an early system-call wrapper makes the system call itself, and stays in
 //! its slot where no other library defines the name.
 //!
-//! Resolving takes no lock of this library. A thread that finds another one at it does not
+//! The dynamic linker is asked here alone, and for all else that a request needs to know of the program
+//! ([`company`], [`whole`]). Resolving takes no lock of this library. A thread that finds another one at it does not
 //! wait, because that one may be waiting for a lock of the dynamic linker which this
 //! one holds.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use libc::{FILE, pid_t, rlimit};
+use libc::{FILE, iovec, pid_t, rlimit};
+
+use super::{company, whole};
 
 /// What the slots hold at first.
 mod early;
@@ -54,13 +57,20 @@ macro_rules! next {
             }
         )*
 
-        /// Name (NUL-terminated) and slot of each.
-        static NAMED: &[(&str, &AtomicPtr<c_void>)] =
-            &[$((concat!(stringify!($name), "\0"), &SLOTS.$name),)*];
+        /// Name and slot of each.
+        static NAMED: &[(&CStr, &AtomicPtr<c_void>)] = &[$((
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("one NUL, at the end"),
+            },
+            &SLOTS.$name,
+        ),)*];
     };
 }
 
 type Address = *mut c_void;
+/// What runs at a fork.
+pub type Handler = unsafe extern "C" fn();
 
 /// `struct mallinfo` and `struct mallinfo2`, as glibc has them.
 #[derive(Clone, Copy, Default)]
@@ -105,6 +115,7 @@ next! {
     mallinfo() -> Mallinfo<c_int>, before: early::mallinfo;
     mallinfo2() -> Mallinfo<usize>, before: early::mallinfo2;
     malloc_info(options: c_int, stream: *mut FILE) -> c_int, before: early::malloc_info;
+    cfree(ptr: Address) -> (), before: early::cfree;
     __libc_free(ptr: Address) -> (), before: early::free;
     __libc_realloc(ptr: Address, size: usize) -> Address, before: early::realloc;
 
@@ -115,6 +126,10 @@ next! {
     pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int,
         before: early::pkey_mprotect;
     madvise(at: Address, len: usize, advice: c_int) -> c_int, before: early::madvise;
+    posix_madvise(at: Address, len: usize, advice: c_int) -> c_int, before: early::posix_madvise;
+    process_madvise(process: c_int, ranges: *const iovec, count: usize, advice: c_int, flags: c_uint)
+        -> isize, before: early::process_madvise;
+    mseal(at: Address, len: usize, flags: c_ulong) -> c_int, before: early::mseal;
     mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address,
         before: early::mremap;
     mlock(at: *const c_void, len: usize) -> c_int, before: early::mlock;
@@ -153,6 +168,10 @@ next! {
     syscall(number: c_long, a: Address, b: Address, c: Address, d: Address, e: Address, f: Address)
         -> c_long, before: early::syscall;
 
+    __register_atfork(before: Handler, parent: Handler, child: Handler, library: Address) -> c_int,
+        before: early::__register_atfork;
+    pthread_atfork(before: Handler, parent: Handler, child: Handler) -> c_int,
+        before: early::pthread_atfork;
     _Fork() -> c_int, before: early::fork;
     clone(entry: Option<unsafe extern "C" fn(Address) -> c_int>, stack: Address, flags: c_int, argument: Address,
         parent: Address, tls: Address, child: Address) -> c_int, before: early::clone;
@@ -162,15 +181,18 @@ next! {
     quick_exit(status: c_int) -> !, before: early::exit_group;
 }
 
+/// Of these names, those that a glibc may lack.
+const MAY_LACK: &str =
+    "cfree mallinfo2 mbind mlock2 mseal pkey_mprotect process_madvise pthread_atfork _Fork";
+
 const UNRESOLVED: u8 = 0;
 const RESOLVING: u8 = 1;
 const RESOLVED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
 
 /// The names of all these functions.
-#[cfg(target_arch = "x86_64")]
 pub fn names() -> impl Iterator<Item = &'static CStr> {
-    NAMED.iter().filter_map(|(name, _)| CStr::from_bytes_with_nul(name.as_bytes()).ok())
+    NAMED.iter().map(|(name, _)| *name)
 }
 
 /// What [`resolve`] found.
@@ -189,19 +211,35 @@ pub fn resolve() -> Next {
         Err(RESOLVED) => return Next::Known,
         Err(_) => return Next::NotYet,
     }
+    fill();
+    Next::Known
+}
+
+/// In a frame of its own: the first large request may come on a short stack.
+#[cold]
+#[inline(never)]
+fn fill() {
     // All are asked for before one is used: a half-filled table would let a block of
     // the next allocator meet an early `free`.
     let mut found = [std::ptr::null_mut(); NAMED.len()];
-    for (address, (name, _)) in found.iter_mut().zip(NAMED) {
-        // SAFETY: the name ends in NUL; RTLD_NEXT searches behind the object that holds
-        // the caller, which is this library.
-        *address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    for (address, name) in found.iter_mut().zip(names()) {
+        *address = if MAY_LACK.split(' ').any(|each| each.as_bytes() == name.to_bytes()) {
+            company::look_up(libc::RTLD_NEXT, name)
+        } else {
+            // SAFETY: the name ends in NUL; RTLD_NEXT searches behind the object that holds
+            // the caller, which is this library.
+            unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+        };
     }
+    let of_family = whole::FAMILY.map(|name| {
+        names().position(|each| each == name).map_or(std::ptr::null_mut(), |at| found[at])
+    });
+    company::look();
+    whole::look(of_family);
     for (address, (_, slot)) in found.into_iter().zip(NAMED) {
         if !address.is_null() {
             slot.store(address, Ordering::Relaxed);
         }
     }
     STATE.store(RESOLVED, Ordering::Release);
-    Next::Known
 }

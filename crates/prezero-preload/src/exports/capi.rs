@@ -1,4 +1,6 @@
 //! The `prezero_*` functions, for programs that know this library. `prezero.h` is their manual.
+//!
+//! Blocks go to and fro between these functions and the malloc family that the program calls, be it this library's or not.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::{self, Write};
@@ -7,27 +9,32 @@ use std::ptr;
 use prezero_core::{Heap, Use};
 
 use super::family::{calloc, calloc_for, free, malloc, release_zeroed};
+use super::the_programs;
 use crate::compat::errno::Errno;
+use crate::compat::whole;
 use crate::process;
 
 /// As `malloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn prezero_alloc(size: usize) -> *mut c_void {
     // SAFETY: any size may be asked for.
-    unsafe { malloc(size) }
+    unsafe { the_programs(malloc as unsafe extern "C" fn(_) -> _)(size) }
 }
 
 /// As `calloc(1, size)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn prezero_zalloc(size: usize) -> *mut c_void {
     // SAFETY: any size may be asked for.
-    unsafe { calloc(1, size) }
+    unsafe { the_programs(calloc as unsafe extern "C" fn(usize, _) -> _)(1, size) }
 }
 
 /// As `calloc(1, size)`, for a caller that knows what it does with the block first: a value of
 /// `enum prezero_use`; any other says nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn prezero_zalloc_for(size: usize, first_use: c_int) -> *mut c_void {
+    if !whole::is_whole() {
+        return prezero_zalloc(size);
+    }
     let first_use = if first_use == 1 { Use::Sparse } else { Use::Unknown };
     // SAFETY: any size may be asked for.
     unsafe { calloc_for(1, size, first_use) }
@@ -36,7 +43,7 @@ pub extern "C" fn prezero_zalloc_for(size: usize, first_use: c_int) -> *mut c_vo
 /// Memory that is zero already and resident, or null.
 #[unsafe(no_mangle)]
 pub extern "C" fn prezero_try_zalloc(size: usize) -> *mut c_void {
-    if size < process::threshold() {
+    if size < process::threshold() || !whole::is_whole() {
         return ptr::null_mut();
     }
     let block = process::heap_for(size).and_then(|heap| heap.zeroed_already(size));
@@ -50,7 +57,7 @@ pub extern "C" fn prezero_try_zalloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prezero_free(ptr: *mut c_void) {
     // SAFETY: the caller's promise.
-    unsafe { free(ptr) }
+    unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
 }
 
 /// As `free`, for a block whose every byte (of its usable size) is zero.
@@ -59,11 +66,11 @@ pub unsafe extern "C" fn prezero_free(ptr: *mut c_void) {
 /// As for [`prezero_free`]; and the block is zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prezero_free_zeroed(ptr: *mut c_void) {
-    match process::owner(ptr) {
+    match process::owner(ptr).filter(|_| whole::is_whole()) {
         // SAFETY: the caller's promise.
         Some(heap) => unsafe { release_zeroed(heap, ptr) },
         // SAFETY: the caller's promise.
-        None => unsafe { free(ptr) },
+        None => unsafe { prezero_free(ptr) },
     }
 }
 

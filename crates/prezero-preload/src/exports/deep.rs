@@ -12,8 +12,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
+use libc::Elf64_Sym;
 use prezero_core::PAGE;
+use prezero_sys::objects::{self, Object};
 
 use super::dlopen;
 use crate::compat::next;
@@ -41,23 +42,22 @@ struct Name {
 
 /// Leads the slots of the library that was just opened, and of all that came with it.
 pub(super) fn lead_here(handle: *mut c_void) {
-    let Some(own) = object(|each| each.has(libc::PT_LOAD, lead_here as *const () as usize)) else {
-        return;
-    };
+    let here = lead_here as *const () as usize;
+    let Some(own) = objects::find(|each| each.has(libc::PT_LOAD, here)) else { return };
     let names = names(&own);
     // SAFETY: in glibc a handle begins with the address at which the object is loaded.
     let base = unsafe { *handle.cast::<usize>() };
     let mut index = 0;
     let mut reached = false;
-    while let Some(each) = object_at(index) {
+    while let Some((each, name)) = object_at(index) {
         index += 1;
         reached |= each.base == base;
-        if let Some(name) = each.name.as_deref().filter(|name| reached && !name.is_empty()) {
+        if reached && !name.is_empty() {
             // Held while it is looked at: another thread may close it.
-            let held = dlopen::next(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            let held = dlopen::next(&name, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
             if !held.is_null() {
                 // SAFETY: the object is loaded, and stays.
-                unsafe { each.lead(held, &names) };
+                unsafe { Held(each).lead(held, &names) };
                 // SAFETY: opened above.
                 unsafe { libc::dlclose(held) };
             }
@@ -82,50 +82,15 @@ fn names(own: &Object) -> Vec<Name> {
     known.filter(|name| own.has(libc::PT_LOAD, name.ours) && name.theirs != 0).collect()
 }
 
-/// An object that is loaded.
-struct Object {
-    base: usize,
-    headers: &'static [Elf64_Phdr],
-    /// Empty in the program itself.
-    name: Option<CString>,
-}
-
-/// The object of that number, in the order in which they were loaded.
-fn object_at(index: usize) -> Option<Object> {
-    let mut before = index;
-    object(|_| {
-        let found = before == 0;
+/// The object of that number, in the order in which they were loaded, and its name.
+fn object_at(index: usize) -> Option<(Object, CString)> {
+    let (mut before, mut name) = (index, None);
+    let object = objects::find(|object| {
+        name = (before == 0).then(|| object.name().to_owned());
         before = before.wrapping_sub(1);
-        found
-    })
-}
-
-/// The first object of which that is true.
-fn object(mut is_it: impl FnMut(&Object) -> bool) -> Option<Object> {
-    struct Search<'a> {
-        is_it: &'a mut dyn FnMut(&Object) -> bool,
-        found: Option<Object>,
-    }
-    unsafe extern "C" fn look(info: *mut dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the loader describes an object; `search` is what is given below.
-        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-        // SAFETY: the object's headers. They are used only while it is held.
-        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let mut object = Object { base: info.dlpi_addr as usize, headers, name: None };
-        if !(search.is_it)(&object) {
-            return 0;
-        }
-        if !info.dlpi_name.is_null() {
-            // SAFETY: a string that ends in NUL.
-            object.name = Some(unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned());
-        }
-        search.found = Some(object);
-        1
-    }
-    let mut search = Search { is_it: &mut is_it, found: None };
-    // SAFETY: `look` takes what it is given here.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-    search.found
+        name.is_some()
+    });
+    object.zip(name)
 }
 
 /// An entry of a table of slots.
@@ -145,20 +110,10 @@ struct Dynamic {
     tables: [(usize, usize); 2],
 }
 
-impl Object {
-    fn parts(&self, kind: u32) -> impl Iterator<Item = (usize, &Elf64_Phdr)> {
-        let parts = self.headers.iter().filter(move |header| header.p_type == kind);
-        parts.map(|header| (self.base.wrapping_add(header.p_vaddr as usize), header))
-    }
+/// An object that is held while it is changed.
+struct Held(Object);
 
-    /// Whether an address lies in a part of that kind.
-    fn has(&self, kind: u32, address: usize) -> bool {
-        let within = |(start, header): (usize, &Elf64_Phdr)| {
-            address.wrapping_sub(start) < header.p_memsz as usize
-        };
-        self.parts(kind).any(within)
-    }
-
+impl Held {
     /// # Safety
     /// It is loaded, and stays meanwhile.
     unsafe fn dynamic(&self) -> Option<Dynamic> {
@@ -169,7 +124,7 @@ impl Object {
         const RELA_SIZE: usize = 8;
         const PLT: usize = 23;
         let mut found = Dynamic::default();
-        let mut at = self.parts(libc::PT_DYNAMIC).next()?.0 as *const [usize; 2];
+        let mut at = self.0.parts(libc::PT_DYNAMIC).next()?.0 as *const [usize; 2];
         loop {
             // SAFETY: the section ends in a tag of 0. The loader has made addresses of its offsets.
             let [tag, value] = unsafe { *at };
@@ -186,7 +141,7 @@ impl Object {
             // SAFETY: the section goes on.
             at = unsafe { at.add(1) };
         }
-        (self.has(libc::PT_LOAD, found.symbols) && self.has(libc::PT_LOAD, found.texts))
+        (self.0.has(libc::PT_LOAD, found.symbols) && self.0.has(libc::PT_LOAD, found.texts))
             .then_some(found)
     }
 
@@ -199,7 +154,7 @@ impl Object {
         let Some(dynamic) = (unsafe { self.dynamic() }) else { return };
         let mut opened = false;
         for (table, bytes) in dynamic.tables {
-            if !self.has(libc::PT_LOAD, table) {
+            if !self.0.has(libc::PT_LOAD, table) {
                 continue;
             }
             // SAFETY: a table of the object, of that length.
@@ -208,7 +163,7 @@ impl Object {
             for entry in entries {
                 // SAFETY: an entry of the object's.
                 if let Some((slot, name)) = unsafe { self.slot(&dynamic, entry, handle, names) } {
-                    if self.has(libc::PT_GNU_RELRO, slot) && !opened {
+                    if self.0.has(libc::PT_GNU_RELRO, slot) && !opened {
                         self.protect(libc::PROT_READ | libc::PROT_WRITE);
                         opened = true;
                     }
@@ -241,8 +196,8 @@ impl Object {
         if !matches!(kind, ADDRESS | DATA | CALL) || symbol == 0 || entry.addend != 0 {
             return None;
         }
-        let slot = self.base.wrapping_add(entry.place);
-        if !slot.is_multiple_of(align_of::<usize>()) || !self.has(libc::PT_LOAD, slot) {
+        let slot = self.0.base.wrapping_add(entry.place);
+        if !slot.is_multiple_of(align_of::<usize>()) || !self.0.has(libc::PT_LOAD, slot) {
             return None;
         }
         // SAFETY: a symbol of the object's, whose name ends in NUL; a word of the object's.
@@ -258,13 +213,13 @@ impl Object {
         // A call that was not made yet leads into the object itself, and from there to the dynamic linker.
         // SAFETY: the name ends in NUL.
         let found = || unsafe { libc::dlsym(handle, text.as_ptr()) as usize };
-        let waits = kind == CALL && self.has(libc::PT_LOAD, value);
+        let waits = kind == CALL && self.0.has(libc::PT_LOAD, value);
         (value == name.theirs || waits && found() == name.theirs).then_some((slot, name))
     }
 
     /// Changes the protection of what the loader made read-only.
     fn protect(&self, protection: c_int) {
-        for (start, header) in self.parts(libc::PT_GNU_RELRO) {
+        for (start, header) in self.0.parts(libc::PT_GNU_RELRO) {
             // As the loader does it: whole pages, of which the last is left out if it is a part.
             let end = (start + header.p_memsz as usize) & !(PAGE - 1);
             let start = start & !(PAGE - 1);

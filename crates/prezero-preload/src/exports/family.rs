@@ -19,11 +19,21 @@ use crate::process;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     not_from_scrubd("malloc");
+    // SAFETY: the caller keeps the contract of `malloc`.
+    unsafe { allocate(size) }
+}
+
+/// `malloc`, of this library whatever the program calls by that name.
+///
+/// # Safety
+/// As in libc.
+#[inline(always)]
+pub(super) unsafe fn allocate(size: usize) -> *mut c_void {
     if size < process::threshold() {
-        // SAFETY: the caller keeps the contract of `malloc`.
+        // SAFETY: the caller keeps the contract of `allocate`.
         return unsafe { next::malloc(size) };
     }
-    // SAFETY: the caller keeps the contract of `malloc`.
+    // SAFETY: the caller keeps the contract of `allocate`.
     large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
 }
 
@@ -38,7 +48,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     unsafe { calloc_for(count, size, Use::Unknown) }
 }
 
-/// `calloc`, told what comes first.
+/// `calloc` of this library, told what comes first.
 ///
 /// # Safety
 /// As in libc.
@@ -55,46 +65,35 @@ pub(super) unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *m
     large(bytes, zeroed, move || unsafe { next::calloc(count, size) })
 }
 
-/// libc's `free`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(ptr: *mut c_void) {
-    not_from_scrubd("free");
-    match process::owner_of(ptr) {
-        // SAFETY: the caller keeps the contract of `free`.
-        Some(heap) => unsafe { release(heap, ptr) },
-        None if arena::contains(ptr) => {}
-        // SAFETY: the caller keeps the contract of `free`; the block is neither the zone's nor the arena's.
-        None => unsafe { next::free(ptr) },
-    }
+/// One of libc's names of `free`.
+macro_rules! frees {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As in libc.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(ptr: *mut c_void) {
+            not_from_scrubd(stringify!($name));
+            match process::owner_of(ptr) {
+                // SAFETY: the caller keeps the contract of `free`.
+                Some(heap) => unsafe { release(heap, ptr) },
+                None if arena::contains(ptr) => {}
+                // SAFETY: as above; the block is neither the zone's nor the arena's.
+                None => unsafe { next::$name(ptr) },
+            }
+        }
+    )*};
 }
 
-/// glibc's own name of `free`, which some programs call. Its names of `malloc` and its kin stay glibc's: a
-/// tracer of allocations behind this library takes its blocks from them.
-///
-/// # Safety
-/// As for `free`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
-    match process::owner_of(ptr) {
-        // SAFETY: the caller keeps the contract of `__libc_free`.
-        Some(heap) => unsafe { release(heap, ptr) },
-        None if arena::contains(ptr) => {}
-        // SAFETY: the caller keeps the contract of `__libc_free`; the block is neither the zone's nor the arena's.
-        None => unsafe { next::__libc_free(ptr) },
-    }
-}
-
-/// `cfree`, which programs call that were linked with glibc before 2.26: `free` under an older name.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
-    // SAFETY: the caller keeps the contract of `cfree`.
-    unsafe { __libc_free(ptr) }
+frees! {
+    /// libc's `free`.
+    free;
+    /// glibc's own name of `free`, which some programs call. Its names of `malloc` and its kin stay glibc's: a
+    /// tracer of allocations behind this library takes its blocks from them.
+    __libc_free;
+    /// `free` under an older name, which programs call that were linked with glibc before 2.26.
+    cfree;
 }
 
 /// C23's `free_sized`, which newer libcs have.

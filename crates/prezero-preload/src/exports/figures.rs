@@ -13,6 +13,7 @@ use std::ptr;
 use libc::FILE;
 
 use super::family::free;
+use super::the_programs;
 use crate::compat::next::{self, Mallinfo};
 use crate::process;
 
@@ -89,7 +90,8 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut FILE) -> c_int
                 libc::fwrite(part.as_ptr().cast(), 1, part.len(), stream);
             });
         }
-        free(text.cast());
+        // libc has it from the program's `malloc`.
+        the_programs(free as unsafe extern "C" fn(_))(text.cast());
         answer
     }
 }

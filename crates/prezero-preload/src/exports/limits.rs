@@ -7,18 +7,17 @@
 //! A limit that comes from outside (`prlimit` on another process) is not seen. The zone has mapped little more than the
 //! program uses of it by then, or used some seconds before, and reaches no further.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use libc::{pid_t, rlimit};
 
-use crate::compat::next;
 use crate::process;
 
 /// To be called with a limit that a process is about to get.
 ///
 /// # Safety
 /// `limit` is null or readable.
-unsafe fn before(process: pid_t, which: c_uint, limit: *const rlimit) {
+pub(super) unsafe fn before_limit(process: pid_t, which: c_uint, limit: *const rlimit) {
     // SAFETY: no terms.
     let is_own = process == 0 || process == unsafe { libc::getpid() };
     if is_own && (which == libc::RLIMIT_AS || which == libc::RLIMIT_DATA) && !limit.is_null() {
@@ -28,47 +27,4 @@ unsafe fn before(process: pid_t, which: c_uint, limit: *const rlimit) {
             process::retreat_to_share_of(soft as usize);
         }
     }
-}
-
-/// Each pair under both its names, which are of one function where `rlim_t` has 64 bits.
-macro_rules! limits {
-    ($($set:ident, $pset:ident;)*) => {
-        $(
-            /// libc's function of this name.
-            ///
-            /// # Safety
-            /// As in libc.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $set(which: c_uint, limit: *const rlimit) -> c_int {
-                // SAFETY: the caller keeps the contract of `before`.
-                unsafe {
-                    before(0, which, limit);
-                    next::$set(which, limit)
-                }
-            }
-
-            /// libc's function of this name.
-            ///
-            /// # Safety
-            /// As in libc.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $pset(
-                process: pid_t,
-                which: c_uint,
-                new: *const rlimit,
-                old: *mut rlimit,
-            ) -> c_int {
-                // SAFETY: the caller keeps the contract of `before`.
-                unsafe {
-                    before(process, which, new);
-                    next::$pset(process, which, new, old)
-                }
-            }
-        )*
-    };
-}
-
-limits! {
-    setrlimit, prlimit;
-    setrlimit64, prlimit64;
 }

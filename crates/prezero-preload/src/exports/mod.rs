@@ -4,8 +4,9 @@
 //! |---|---|
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
 //! | [`figures`] | what libc tells of its heap, and is told |
-//! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
-//! | [`rights`], [`filters`], `numbered`, [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | [`syscalls`], `numbered` | the table of system calls, and calls by their number |
+//! | [`limits`] | limits that the program sets on itself |
+//! | [`rights`], [`filters`], [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | `dlopen`, `caller`, `deep` | libraries that would find another `malloc`, and where they are looked for |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 

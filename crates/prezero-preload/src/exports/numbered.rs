@@ -2,15 +2,17 @@
 //!
 //! libc has no function for `seccomp`, and programs that change one thread's user go past libc's, which change all.
 //! A call that changes the only thread changes the process, so scrubd ends before it, as before libc's.
-//! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past the handlers of a fork.
+//! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past
+//! the handlers of a fork. None comes back to libc's function of its name: a library may make that by this one.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_long, c_void};
+use std::ptr;
 
 use prezero_core::internal::Change;
 
-use super::filters::seccomp;
 use super::forks::{clone3, is_a_copy};
-use super::rights::{alone, chroot, setns, unshare};
+use super::rights::alone;
+use super::syscalls::{Words, change};
 use crate::compat::{company, next};
 use crate::process::fork::without_handlers;
 
@@ -28,23 +30,19 @@ pub unsafe extern "C" fn syscall(
     e: *mut c_void,
     f: *mut c_void,
 ) -> c_long {
-    // SAFETY: the caller keeps the contract of `syscall`.
-    let call = || unsafe { next::syscall(number, a, b, c, d, e, f) };
-    let int = |argument: *mut c_void| argument.addr() as c_int;
+    let words = [a, b, c, d, e, f].map(|word| word.addr());
+    let by_words = |words: Words| {
+        let [a, b, c, d, e, f] = words.map(ptr::without_provenance_mut);
+        // SAFETY: the caller keeps the contract of `syscall`.
+        unsafe { next::syscall(number, a, b, c, d, e, f) as isize }
+    };
+    let call = || by_words(words) as c_long;
     match number {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_fork => without_handlers(call),
         libc::SYS_clone if is_a_copy(a.addr() as u64) => without_handlers(call),
         // SAFETY: the caller keeps the contract of `syscall`.
         libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
-        // SAFETY: the caller keeps the contract of `syscall`.
-        libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
-        // SAFETY: libc's functions of these names make the call and nothing else.
-        libc::SYS_unshare => unsafe { unshare(int(a)) }.into(),
-        // SAFETY: as above.
-        libc::SYS_setns => unsafe { setns(int(a), int(b)) }.into(),
-        // SAFETY: as above.
-        libc::SYS_chroot => unsafe { chroot(a.cast()) }.into(),
         libc::SYS_setuid
         | libc::SYS_setgid
         | libc::SYS_setreuid
@@ -56,6 +54,7 @@ pub unsafe extern "C" fn syscall(
         {
             alone(Change::Rights, call)
         }
-        _ => call(),
+        // SAFETY: the caller keeps the contract of `syscall`.
+        _ => unsafe { change(number, words, by_words) as c_long },
     }
 }

@@ -8,7 +8,7 @@ use std::ptr;
 
 use prezero_core::{Heap, Order, Resized};
 
-use super::family::malloc;
+use super::family::allocate;
 use super::{abort, not_from_scrubd, the_programs};
 use crate::compat::errno::Errno;
 use crate::compat::learn::learn_of;
@@ -76,7 +76,7 @@ unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
     if arena::contains(ptr) {
         // SAFETY: by the contract of `realloc_large_or_ours`; the arena wrote the size, and a block of it stays.
         return unsafe {
-            let to = malloc(size);
+            let to = allocate(size);
             if !to.is_null() {
                 let bytes = arena::size_of(ptr).min(size);
                 ptr::copy_nonoverlapping::<u8>(ptr.cast(), to.cast(), bytes);
@@ -91,7 +91,7 @@ unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
     }
     if ptr.is_null() {
         // SAFETY: the caller keeps the contract of `realloc_large_or_ours`.
-        return unsafe { malloc(size) };
+        return unsafe { allocate(size) };
     }
     // SAFETY: the caller keeps the contract of `realloc_large_or_ours`.
     unsafe { realloc_into_zone(ptr, size) }
@@ -157,7 +157,8 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
 /// A block that is already large there stays there: glibc grows those with `mremap`,
 /// which moves page-table entries, and against that copying them into the zone is
 /// slow however ready the zone's memory is. A small block gets copied anyway, and at
-/// most a threshold's worth.
+/// most a threshold's worth. Where there is a zone, one allocator has all of the family ([`whole`](crate::compat::whole)):
+/// its `malloc_usable_size` knows the block.
 ///
 /// # Safety
 /// As for `realloc`; `ptr` is a block of the next allocator.

@@ -75,28 +75,17 @@ of_each_thread! {
     initgroups(user: *const c_char, group: u32), Rights;
 }
 
-/// libc's `chroot`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
-    // SAFETY: the caller keeps the contract of `chroot`.
-    let answer = alone(Change::View, || unsafe { next::chroot(path) });
+/// Makes a call that changes the root.
+pub(super) fn change_root(call: impl FnOnce() -> isize) -> isize {
+    let answer = alone(Change::View, call);
     if answer == 0 {
         root::has_changed();
     }
     answer
 }
 
-/// libc's `setns`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
-    // SAFETY: the caller keeps the contract of `setns`.
-    let call = || unsafe { next::setns(file, kind) };
+/// Makes a call that enters a namespace of that kind.
+pub(super) fn enter(kind: c_int, call: impl FnOnce() -> isize) -> isize {
     // No kind: whatever the file is of.
     if kind == 0 || kind & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();
@@ -104,14 +93,8 @@ pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
     if kind == libc::CLONE_NEWPID { call() } else { alone(Change::View, call) }
 }
 
-/// libc's `unshare`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unshare(what: c_int) -> c_int {
-    // SAFETY: the caller keeps the contract of `unshare`.
-    let call = || unsafe { next::unshare(what) };
+/// Makes a call that leaves what is shared.
+pub(super) fn leave(what: c_int, call: impl FnOnce() -> isize) -> isize {
     if what & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();
     }

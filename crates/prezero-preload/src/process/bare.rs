@@ -8,19 +8,20 @@
 //! is one thread, leaves the lock out. The entry of a [`Spawner`] keeps to that, apart from Rust's
 //! global allocator, of which [`Bare::prepare`] demands that it is not libc's.
 //!
-//! What libc keeps for each thread (`errno`, the sequence area, the thread-locals of all libraries)
-//! a bare thread has all the same: `_dl_allocate_tls`, by which glibc makes its own, makes a block
-//! of it, and the head is filled in as `pthread_create` would. Both are glibc's private matters;
-//! the name has been there since 2.3, and each offset used is checked on the calling thread first.
+//! What libc keeps for each thread (`errno`, the sequence area, the thread-locals of all libraries) a bare thread has all
+//! the same, at the distances from its thread pointer at which every thread has them, in a mapping of its own. The head is
+//! filled in as `pthread_create` would. What is zero in the beginning takes no memory, and what is much is left zero: it is the
+//! program's own. All this is glibc's private matter; each offset used is checked on the calling thread first.
 //! Where anything is not as expected there is no bare thread, and a `pthread` has to do.
 //!
-//! Block and stack are made once and used again by the next thread, in the child of a fork too:
-//! to give them back would call `free`, maybe inside a signal handler.
+//! The dynamic linker is asked when the library is loaded ([`look`]): a thread that is in `dlopen` may wait for the one
+//! that asks for memory. Block and stack are made once and used again by the next thread, in the child of a fork too.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use prezero_sys::memory::GRAIN;
 use prezero_sys::raw::syscall;
 use prezero_sys::thread::{Entry, Life, Spawner};
 
@@ -42,6 +43,12 @@ impl Default for Bare {
 /// The thread pointer of the latest bare thread, for [`is_current`].
 static LATEST: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
+/// Asks the dynamic linker where each thread has what is its own.
+pub fn look() {
+    arch::look();
+    prezero_sys::cpu::look_up();
+}
+
 /// Whether the calling thread is a bare one: the latest that was started.
 pub fn is_current() -> bool {
     let latest = LATEST.load(Ordering::Relaxed);
@@ -54,9 +61,8 @@ impl Bare {
         Bare { pointer: AtomicPtr::new(ptr::null_mut()), stack: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Makes what libc has for each of its threads; false where this is not a libc that can be
-    /// told to. Asks the dynamic linker, which locks and allocates (some four kilobytes for good);
-    /// once is enough. Changes `errno`.
+    /// Makes what libc has for each of its threads; false where this is not a libc whose threads are known, or nothing was
+    /// [looked at](look). Once is enough.
     ///
     /// # Safety
     /// 1. What Rust allocates in this program does not come from libc's `malloc`, or libc knows of
@@ -67,8 +73,6 @@ impl Bare {
         if !self.is_prepared()
             && let Some(pointer) = arch::new_thread_block()
         {
-            // SAFETY: a new block, laid out as libc's own.
-            unsafe { arch::blank(pointer) };
             self.pointer.store(pointer.as_ptr(), Ordering::Release);
         }
         self.is_prepared()
@@ -80,27 +84,36 @@ impl Bare {
 
     /// The stack, made at the first call with a page below it that no access reaches.
     fn stack(&self, bytes: usize) -> Result<*mut u8, i32> {
-        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+        use rustix::mm::{MprotectFlags, mprotect, munmap};
         let made = self.stack.load(Ordering::Acquire);
         if !made.is_null() {
             return Ok(made);
         }
-        let guard = prezero_sys::memory::GRAIN;
-        let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping touches no other memory. No other code knows it yet, so its first page may be
-        // forbidden, and all of it given back where that fails.
+        let base = map(GRAIN + bytes)?;
+        // SAFETY: No other code knows it yet, so its first page may be forbidden, and all of it given back where that fails.
         unsafe {
-            let base = mmap_anonymous(ptr::null_mut(), guard + bytes, access, flags)
-                .map_err(|error| error.raw_os_error())?;
-            if let Err(error) = mprotect(base, guard, MprotectFlags::empty()) {
-                let _ = munmap(base, guard + bytes);
+            if let Err(error) = mprotect(base.cast(), GRAIN, MprotectFlags::empty()) {
+                let _ = munmap(base.cast(), GRAIN + bytes);
                 return Err(error.raw_os_error());
             }
-            let top = base.cast::<u8>().add(guard + bytes);
+            let top = base.add(GRAIN + bytes);
             self.stack.store(top, Ordering::Release);
             Ok(top)
         }
+    }
+}
+
+/// Zeroed memory, of which what is not touched is not there: in small pages.
+fn map(bytes: usize) -> Result<*mut u8, i32> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping touches no other memory, and no page of it was touched. A kernel without huge pages gives none.
+    unsafe {
+        let base = mmap_anonymous(ptr::null_mut(), bytes, access, flags)
+            .map_err(|error| error.raw_os_error())?;
+        let _ = madvise(base, bytes, Advice::LinuxNoHugepage);
+        Ok(base.cast())
     }
 }
 
@@ -168,8 +181,10 @@ fn settle() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod arch {
     use super::*;
-    pub(super) use prezero_sys::cpu::blank;
+    use prezero_sys::{cpu, objects};
     use std::arch::{asm, naked_asm};
+    use std::slice;
+    use std::sync::OnceLock;
 
     /// Words of glibc's `tcbhead_t`, which every program's stack protector goes by.
     const SELF: usize = 0;
@@ -180,7 +195,7 @@ mod arch {
     /// Bytes from its beginning: whether libc's own locks lock; what shadow stacks there are.
     const SEVERAL_THREADS: usize = 0x18;
     const FEATURES: usize = 0x48;
-    const ARCH_GET_FS: i32 = 0x1003;
+    const ARCH_GET_FS: usize = 0x1003;
 
     const FLAGS: i32 = libc::CLONE_VM
         | libc::CLONE_FILES
@@ -203,8 +218,8 @@ mod arch {
     fn own_head() -> Option<*mut usize> {
         let head = thread_pointer().cast::<usize>();
         let mut base = 0usize;
-        // SAFETY: the kernel writes one word. `errno` may change (`prepare`).
-        let asked = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut base) };
+        // SAFETY: the kernel writes one word.
+        let asked = unsafe { syscall(libc::SYS_arch_prctl, [ARCH_GET_FS, (&raw mut base).addr()]) };
         // SAFETY: the calling thread's own head, of which every libc has these words.
         let (own, vector, thread, guard) = unsafe {
             (*head.add(SELF), *head.add(VECTOR), *head.add(THREAD), *head.add(STACK_GUARD))
@@ -214,38 +229,92 @@ mod arch {
         (known && guard != 0 && guard & 0xff == 0).then_some(head)
     }
 
+    /// The most bytes below the thread pointer: an object that lies farther off has its locals elsewhere.
+    /// Fixed: a program with more has no bare thread.
+    const MOST: usize = 1 << 30;
+    /// Bytes above it: glibc's own structure for a thread, and from half of it on the vector of modules.
+    /// Fixed: the structure takes 2,304 bytes in glibc 2.36.
+    const HEAD: usize = 2 * GRAIN;
+    /// Bytes that are copied of what an object begins with.
+    /// Fixed: libc has some hundred.
+    const LARGEST: usize = 16 * GRAIN;
+    /// Modules in the vector, each of two words. Before the first are their number and the generation, which is the last
+    /// there is: nothing about it is ever old.
+    const MODULES: usize = GRAIN / 16 - 2;
+    /// What glibc writes for a module that has nothing in this thread yet.
+    const UNALLOCATED: usize = usize::MAX;
+
+    /// Where an object has what is each thread's.
+    struct Locals {
+        /// Its number among the objects that have thread-locals.
+        module: usize,
+        /// Bytes from its beginning to the thread pointer.
+        below: usize,
+        /// What it begins with; behind that it is zero.
+        image: Vec<u8>,
+    }
+
+    /// Of what was loaded when it was looked.
+    static LOCALS: OnceLock<Vec<Locals>> = OnceLock::new();
+
+    pub(super) fn look() {
+        LOCALS.get_or_init(|| {
+            let mut found = Vec::new();
+            objects::find(|object| {
+                let (module, own) = object.locals;
+                let below = thread_pointer().addr().wrapping_sub(own.addr());
+                if let Some((from, header)) = object.parts(libc::PT_TLS).next()
+                    && below <= MOST
+                    && module <= MODULES
+                {
+                    let len = (header.p_filesz as usize).min(LARGEST);
+                    // SAFETY: a part of the object, which is loaded.
+                    let image = unsafe { slice::from_raw_parts(from as *const u8, len) }.to_vec();
+                    found.push(Locals { module, below, image });
+                }
+                false
+            });
+            found
+        });
+    }
+
     pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
-        type Allocate = unsafe extern "C" fn(*mut c_void) -> *mut usize;
         let own = own_head()?;
-        // SAFETY: the names end in NUL. What is not there is no error that the program should
-        // hear of.
-        let allocate = unsafe {
-            let is_glibc = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
-            let name: *const std::ffi::c_char = c"_dl_allocate_tls".as_ptr();
-            let allocate = libc::dlsym(libc::RTLD_DEFAULT, name);
-            libc::dlerror();
-            if is_glibc.is_null() || allocate.is_null() {
-                return None;
-            }
-            std::mem::transmute::<*mut c_void, Allocate>(allocate)
-        };
-        // SAFETY: glibc's function of that name, which with null makes a new block: the
-        // thread-locals of all libraries, behind them a cleared head and what else glibc has of
-        // a thread. Both heads are laid out alike.
+        let locals = LOCALS.get()?;
+        let area = cpu::area_offset().unwrap_or(0);
+        let areas_end = usize::try_from(area).unwrap_or(0) + cpu::AREA;
+        let below = locals.iter().map(|locals| locals.below).max()?;
+        let below = below.max(usize::try_from(-area).unwrap_or(0)).next_multiple_of(GRAIN);
+        if areas_end > HEAD / 2 {
+            return None;
+        }
+        // SAFETY: a new mapping, which no other code knows. The thread pointer lies so far in it that the locals begin
+        // there, the head and the vector end there; both heads are laid out alike.
         unsafe {
-            let block = allocate(ptr::null_mut());
-            if block.is_null() || *block.add(VECTOR) == 0 || *block.add(VECTOR) == *own.add(VECTOR)
-            {
-                return None;
+            let base = map(below + HEAD).ok()?;
+            let block = base.add(below).cast::<usize>();
+            let vector = block.byte_add(HEAD / 2).add(2);
+            vector.sub(2).write(MODULES);
+            vector.write(usize::MAX);
+            for module in 1..=MODULES {
+                vector.add(2 * module).write(UNALLOCATED);
+            }
+            for Locals { module, below, image } in locals {
+                let own = block.cast::<u8>().sub(*below);
+                own.copy_from_nonoverlapping(image.as_ptr(), image.len());
+                vector.add(2 * module).write(own.addr());
             }
             block.add(SELF).write(block.addr());
+            block.add(VECTOR).write(vector.addr());
             block.add(THREAD).write(block.addr());
             block.add(STACK_GUARD).write(*own.add(STACK_GUARD));
             block.add(POINTER_GUARD).write(*own.add(POINTER_GUARD));
             block.byte_add(SEVERAL_THREADS).cast::<u32>().write(1);
             let features = own.byte_add(FEATURES).cast::<u32>().read();
             block.byte_add(FEATURES).cast::<u32>().write(features);
-            NonNull::new(block.cast())
+            let block = NonNull::new(block.cast())?;
+            cpu::blank(block);
+            Some(block)
         }
     }
 
@@ -313,6 +382,8 @@ mod arch {
     pub(super) fn thread_pointer() -> *mut u8 {
         ptr::dangling_mut()
     }
+
+    pub(super) fn look() {}
 
     pub(super) fn new_thread_block() -> Option<NonNull<u8>> {
         None

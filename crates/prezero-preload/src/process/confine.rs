@@ -7,7 +7,6 @@
 //! **There from the beginning.** A child tries what a zone and scrubd call; where the filter ends it there is no
 //! zone. `prezero run` does so for its program, says it, and spares programs under the same filters the trial.
 
-use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use prezero_core::internal::Change;
@@ -15,7 +14,6 @@ use prezero_sys::sandbox::{self, Trial};
 use prezero_sys::thread::vfork;
 
 use super::{HEAP, env, never, report};
-use crate::compat::company;
 
 /// The smallest request that was looked at more closely before the process confined itself.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -25,7 +23,7 @@ static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 static CHILD_IS_SPECIAL: AtomicBool = AtomicBool::new(false);
 
 /// Makes a call that installs a filter, where its answer is not negative.
-pub fn confined(call: impl FnOnce() -> c_long) -> c_long {
+pub fn confined(call: impl FnOnce() -> isize) -> isize {
     // The child of a vfork is about to become another program.
     if sandbox::is_confined() || vfork::is_under_way() {
         return call();
@@ -40,7 +38,7 @@ pub fn confined(call: impl FnOnce() -> c_long) -> c_long {
     }
 }
 
-fn confine(call: impl FnOnce() -> c_long) -> c_long {
+fn confine(call: impl FnOnce() -> isize) -> isize {
     // Before the call: it may hold for all threads.
     sandbox::confine();
     THRESHOLD.fetch_min(HEAP.set_threshold(usize::MAX), Ordering::SeqCst);
@@ -82,9 +80,4 @@ pub fn may_live() -> bool {
         return false;
     }
     true
-}
-
-/// To be called when the library is loaded.
-pub fn at_load() {
-    company::look_for_threads();
 }

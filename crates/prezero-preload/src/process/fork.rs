@@ -5,32 +5,23 @@
 //! whatever the program's handlers allocate finds the zone as it should be. Registering
 //! costs one slot in libc's table; without a zone the handlers do nothing.
 
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::holes;
+use crate::compat::next;
 use crate::process;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Registers the handlers, once. Asks the dynamic linker for the function, whose name each libc has another of: the
-/// loader of another libc must not miss it.
+/// Registers the handlers, once: with glibc's function, which has one argument more than that of POSIX, for a library that
+/// may be unmapped. This one is never (`-z nodelete`).
 pub fn register() {
-    type Handler = unsafe extern "C" fn();
-    type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
-    if REGISTERED.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    // SAFETY: the names end in NUL; glibc's function has one argument more than that of POSIX, for a library
-    // that may be unmapped, which this one is never (`-z nodelete`). Three functions that live as long as the
-    // process. A refusal for lack of memory leaves scrubd to notice the fork by itself.
-    unsafe {
-        let find = |name: &CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-        let found = [c"__register_atfork", c"pthread_atfork"].map(find);
-        let Some(found) = found.into_iter().find(|found| !found.is_null()) else { return };
-        let register = std::mem::transmute::<*mut c_void, Register>(found);
-        register(before, in_parent, in_child, ptr::null_mut());
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: three functions that live as long as the process. A refusal for lack of memory leaves scrubd to notice
+        // the fork by itself.
+        unsafe { next::__register_atfork(before, in_parent, in_child, ptr::null_mut()) };
     }
 }
 

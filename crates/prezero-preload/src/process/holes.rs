@@ -19,19 +19,41 @@ use crate::compat::next;
 /// The pages are not used any more.
 pub unsafe fn seal(part: &Range<usize>) -> c_int {
     // SAFETY: the caller gives the pages up; what is there is replaced in one step.
-    let sealed = unsafe { inaccessible(part, libc::MAP_FIXED) };
+    let sealed = unsafe { map(part, libc::PROT_NONE, libc::MAP_FIXED) };
     if sealed == libc::MAP_FAILED { -1 } else { 0 }
 }
 
-/// Maps inaccessible memory at a range.
+/// Maps memory at a range.
 ///
 /// # Safety
 /// As for `mmap` with the flag that says how to take `at`.
-unsafe fn inaccessible(at: &Range<usize>, fixed: c_int) -> *mut c_void {
+unsafe fn map(at: &Range<usize>, access: c_int, fixed: c_int) -> *mut c_void {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     let (start, len) = (ptr::without_provenance_mut(at.start), at.len());
-    // SAFETY: the caller keeps the contract of `inaccessible`.
-    unsafe { next::mmap(start, len, libc::PROT_NONE, flags, -1, 0) }
+    // SAFETY: the caller keeps the contract of `map`.
+    unsafe { next::mmap(start, len, access, flags, -1, 0) }
+}
+
+/// Maps memory at a range where nothing is; whether it could.
+fn fill(at: &Range<usize>, access: c_int) -> bool {
+    // SAFETY: replaces nothing; a kernel before 4.17 may put it elsewhere, where no other code knows it.
+    unsafe {
+        let filled = map(at, access, libc::MAP_FIXED_NOREPLACE);
+        let there = filled.addr() == at.start;
+        if !there && filled != libc::MAP_FAILED {
+            next::munmap(filled, at.len());
+        }
+        there
+    }
+}
+
+/// Makes what lies in front of the zone's first block readable. A program's own tracker of allocations looks there for its
+/// mark, and finds its next allocator's in other blocks. In a frame of its own: the first large request may come on a short stack.
+#[inline(never)]
+pub fn fill_front(heap: &Heap) {
+    if let Some(zone) = heap.part(0, usize::MAX) {
+        fill(&(zone.start - PAGE..zone.start), libc::PROT_READ);
+    }
 }
 
 /// Whether the program ever kept pages of the zone from its children.
@@ -62,15 +84,8 @@ pub fn seal_holes(range: Range<usize>) {
     if unsafe { libc::msync(at, range.len(), libc::MS_ASYNC) } == 0 {
         return;
     }
-    // SAFETY: replaces nothing; a kernel before 4.17 may put it elsewhere, where no other code knows it.
-    unsafe {
-        let sealed = inaccessible(&range, libc::MAP_FIXED_NOREPLACE);
-        if sealed == at {
-            return;
-        }
-        if sealed != libc::MAP_FAILED {
-            next::munmap(sealed, range.len());
-        }
+    if fill(&range, libc::PROT_NONE) {
+        return;
     }
     let half = range.len() / 2 / PAGE * PAGE;
     if half > 0 {

@@ -9,8 +9,9 @@ use prezero_core::internal::{ADDRESS_SPACE_SHARE, LazyHeap, MIN_LIMIT, MIN_THRES
 use prezero_core::{Anonymous, Config, Heap, Zone};
 use prezero_sys::memory::promises;
 
-use crate::compat::company;
 use crate::compat::errno::Errno;
+use crate::compat::next::{Next, resolve};
+use crate::compat::{company, whole};
 
 pub mod bare;
 pub mod confine;
@@ -101,13 +102,15 @@ pub fn give_back() -> bool {
     })
 }
 
-/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends the
-/// process that makes one, or the libc is not the one that this library knows.
+/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, another object has functions of the
+/// malloc family, a filter of system calls ends the process that makes one, or the libc is not the one that this library knows.
 pub fn stands_aside() -> Option<&'static str> {
     if company::is_of_another_libc() {
         Some("its C library is not glibc")
     } else if company::is_sanitized() || env::is_valgrind() {
         Some("a sanitizer or valgrind serves it")
+    } else if !whole::is_whole() {
+        Some("an allocator or tracker of its own has functions of malloc's family")
     } else if confine::is_forbidden() {
         Some("a filter of system calls (seccomp) would end it")
     } else {
@@ -128,7 +131,7 @@ pub fn never() {
 
 #[cold]
 fn start(bytes: usize) -> Option<&'static Heap> {
-    if !prezero_sys::process::has_environment() {
+    if !prezero_sys::process::has_environment() || resolve() == Next::NotYet {
         return None;
     }
     let errno = Errno::save();
@@ -167,9 +170,12 @@ fn register() {
 }
 
 /// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and
-/// the user wants it; elsewhere a `pthread`.
+/// the user wants it; elsewhere a `pthread`. In a frame of its own, as above.
+#[inline(never)]
 fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     static BARE: Bare = Bare::new();
+    // For a block that was asked for before the library was loaded whole.
+    bare::look();
     // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
     // at a time.
     if env::wants_bare_thread() && unsafe { BARE.prepare() } {

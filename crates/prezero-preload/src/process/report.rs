@@ -53,9 +53,10 @@ pub fn is_reporter() -> bool {
         && REPORTER.load(Ordering::Relaxed) == prezero_sys::process::id().cast_signed()
 }
 
-/// Registers the exit handler.
+/// Registers the exit handler, in the process that reports. libc has a lock for that, which in the child of a fork another
+/// thread of the parent may have held; the child reports by the other hooks.
 pub fn register() {
-    if REPORTER.load(Ordering::Relaxed) != 0 {
+    if is_reporter() {
         // SAFETY: a function that lives as long as the process (`-z nodelete`). If libc
         // has no room for it, the destructor reports.
         unsafe { libc::atexit(write_once) };

@@ -3,8 +3,10 @@
 //! The dynamic linker of each program that is started there would look for what `LD_PRELOAD` names, and say in a line
 //! that it is missing. So the name goes where the file is not.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use prezero_sys::thread::vfork;
 
@@ -35,16 +37,22 @@ pub fn has_changed() {
 }
 
 /// The path by which the dynamic linker loaded this library.
-fn own_path() -> Option<&'static CStr> {
+static OWN_PATH: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+
+/// Asks the dynamic linker for the path, when the library is loaded.
+pub fn remember() {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-    let here = has_changed as fn() as *const c_void;
-    // SAFETY: an address of this library; the struct is one of pointers, for which zero is valid. The name stays as
-    // long as the library.
+    // SAFETY: an address of this library; the struct is one of pointers, for which zero is valid.
     unsafe {
-        let name =
-            (libc::dladdr(here, found.as_mut_ptr()) != 0).then(|| found.assume_init().dli_fname);
-        name.filter(|name| !name.is_null()).map(|name| CStr::from_ptr(name))
+        libc::dladdr(remember as fn() as *const c_void, found.as_mut_ptr());
+        OWN_PATH.store(found.assume_init().dli_fname.cast_mut(), Relaxed);
     }
+}
+
+fn own_path() -> Option<&'static CStr> {
+    let path = OWN_PATH.load(Relaxed);
+    // SAFETY: a string that ends in NUL, and stays as long as the library.
+    (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) })
 }
 
 /// Preloads these in each program that is started from now on.

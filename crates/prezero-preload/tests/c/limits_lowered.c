@@ -1,10 +1,11 @@
 /*
- * Lowers its own limit of address space (argv[1] "as"), of data ("data") or of locked memory
+ * Lowers its own limit of address space (argv[1] "as", "number": by the call's), of data ("data") or of locked memory
  * ("lock") with a zone in use: what is left must do for small blocks, large ones, mappings and
  * threads, as it would without the shim; and what was given up is as good as any other memory.
  */
 #include "check.h"
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #define LIMIT (512 * MIB)
 #define KEPT (3 * MIB)
@@ -15,6 +16,8 @@ static void lower(const char *what)
 
 	if (!strcmp(what, "as"))
 		CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	else if (!strcmp(what, "number"))
+		CHECK(syscall(SYS_prlimit64, 0L, (long)RLIMIT_AS, &limit, NULL) == 0);
 	else if (!strcmp(what, "data"))
 		CHECK(prlimit(getpid(), RLIMIT_DATA, &limit, &now) == 0);
 	else {

@@ -1,4 +1,7 @@
-/* Changes parts of blocks by system calls, frees them, and uses the memory again. */
+/*
+ * Changes parts of blocks by system calls, frees them, and uses the memory again: what is not in mappings_table.c, as it is
+ * more than one call, or others' memory is to stay as it is.
+ */
 #include "check.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -50,46 +53,7 @@ static int mapped(void *at, size_t len)
 
 int main(void)
 {
-	unsigned char *block = fresh();
-
-	CHECK(mprotect(block + 5 * PAGE, 3 * PAGE, PROT_NONE) == 0);
-	CHECK(mprotect(block + 100 * PAGE, PAGE, PROT_READ) == 0);
-	free(block);
-	reuse("mprotect");
-
-	block = fresh();
-	CHECK(munmap(block + 7 * PAGE, 20 * PAGE) == 0);
-	CHECK(mapped(block, SIZE)); /* no hole for somebody else's mapping */
-	CHECK(painted(block, 7 * PAGE, 3));
-	free(block);
-	reuse("munmap");
-
-	block = fresh();
-	CHECK(munmap(block, SIZE) == 0);
-	CHECK(mapped(block, SIZE));
-	free(block);
-	reuse("munmap whole");
-
-	int kinds[] = { MADV_DONTNEED, MADV_FREE, MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_MERGEABLE,
-			MADV_WILLNEED, MADV_SEQUENTIAL, MADV_DONTFORK, MADV_DONTDUMP, MADV_WIPEONFORK };
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-		block = fresh();
-		madvise(block + 3 * PAGE, SIZE - 9 * PAGE, kinds[i]); /* may be unknown here */
-		if (kinds[i] == MADV_DONTNEED)
-			CHECK(is_zero(block + 3 * PAGE, PAGE) && painted(block, 3 * PAGE, 3));
-		if (kinds[i] == MADV_WILLNEED || kinds[i] == MADV_HUGEPAGE)
-			CHECK(painted(block, SIZE, 3));
-		free(block);
-		reuse("madvise");
-	}
-	/* What was kept from a child before must reach one now. */
-	block = fresh();
-	pid_t pid = fork();
-	int status;
-	if (pid == 0)
-		_exit(painted(block, SIZE, 3) ? 0 : 1);
-	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-	free(block);
+	unsigned char *block;
 
 	FILE *file = tmpfile();
 	CHECK(file && ftruncate(fileno(file), 16 * PAGE) == 0);
@@ -102,11 +66,6 @@ int main(void)
 	reuse("mmap fixed");
 
 	block = fresh();
-	CHECK(mlock(block, 4 * PAGE) == 0);
-	free(block);
-	reuse("mlock");
-
-	block = fresh();
 	unsigned char *moved = mremap(block, SIZE, 2 * SIZE, MREMAP_MAYMOVE);
 	CHECK(moved != MAP_FAILED && moved != block);
 	CHECK(painted(moved, SIZE, 3) && is_zero(moved + SIZE, SIZE));
@@ -115,14 +74,6 @@ int main(void)
 	reuse("mremap away");
 	CHECK(painted(moved, SIZE, 3));
 	CHECK(munmap(moved, 2 * SIZE) == 0);
-
-	block = fresh();
-	CHECK(mremap(block, SIZE, SIZE / 2, 0) == block);
-	CHECK(painted(block, SIZE / 2, 3) && mapped(block, SIZE));
-	errno = 0;
-	CHECK(mremap(block, SIZE / 2, SIZE, 0) == MAP_FAILED && errno == ENOMEM);
-	free(block);
-	reuse("mremap in place");
 
 	block = fresh();
 	moved = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -10,6 +10,7 @@
 
 static const int mallocs[] = {
 	SYS_brk, SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_futex,
+	SYS_getrandom, /* once, for the first block */
 	SYS_openat, SYS_read, SYS_close, /* an arena that shrinks looks once whether memory is overcommitted */
 	/* what these threads need besides */
 	SYS_write, SYS_exit, SYS_exit_group, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_restart_syscall,

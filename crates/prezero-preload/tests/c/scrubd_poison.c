@@ -1,7 +1,7 @@
 /*
  * A library that defines each function of libc that the tested one calls (NAMES: a file of X(name)), and ends the process
- * where a thread beside the first calls one: in a program with one thread of its own that is scrubd. Calls of the first
- * thread go where they would have gone.
+ * where a thread beside the first calls one: in a program with one thread of its own that is scrubd. Or, in a program that
+ * has `requests_only`, where any thread calls one while that is not 0. Other calls go where they would have gone.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,6 +17,8 @@
 		"jmp *poison_real_" #name "(%rip)\n.section .rodata\n9: .asciz \"" #name "\"\n.text\n");
 #include NAMES
 
+extern volatile int requests_only __attribute__((weak));
+
 static void say(const char *text)
 {
 	unsigned length = 0;
@@ -31,8 +33,8 @@ __attribute__((visibility("hidden"), used)) void poison_check(void **real, const
 {
 	typedef void *look_up(void *, const char *);
 
-	if (unseen(SYS_gettid, 0, 0, 0) != unseen(SYS_getpid, 0, 0, 0)) {
-		say("scrubd calls ");
+	if (&requests_only ? requests_only : unseen(SYS_gettid, 0, 0, 0) != unseen(SYS_getpid, 0, 0, 0)) {
+		say("scrubd or a request calls ");
 		say(name);
 		say("\n");
 		unseen(SYS_exit_group, 99, 0, 0);

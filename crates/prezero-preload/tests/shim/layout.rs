@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::run::{bare, build, run};
+use crate::run::{bare, build, run, shim};
 
 /// The library without any optimisation: each function has its name there.
 fn unoptimised() -> PathBuf {
@@ -12,6 +12,12 @@ fn unoptimised() -> PathBuf {
     let options: Vec<_> = levels.iter().flat_map(|level| ["--config", level.as_str()]).collect();
     build(&options, &target);
     target.join("debug/libprezero.so")
+}
+
+/// The first call of a function that is not bound yet takes the dynamic linker's lock, also in a request.
+#[test]
+fn each_function_is_bound_when_the_library_is_loaded() {
+    assert!(run(bare("readelf").arg("-dW").arg(shim())).contains("BIND_NOW"));
 }
 
 /// A header says what a program may count on: the threshold as it is, and counters that there are.

@@ -99,7 +99,7 @@ fn what_idles_does_not_end_a_program_at_its_memory_limit() {
 #[test]
 fn limits_that_a_program_sets_on_itself_leave_it_what_they_would_without_the_shim() {
     let program = compile("limits_lowered.c", &[]);
-    for what in ["as", "data", "lock"] {
+    for what in ["as", "number", "data", "lock"] {
         assert_eq!(run(shimmed(&program).arg(what)), "good\n", "{what}");
     }
 }

@@ -9,6 +9,15 @@ fn changed_pages_are_replaced_before_they_are_used_again() {
     assert!(["userfaultfd\n", "here\n"].iter().any(|end| said.ends_with(end)), "{said}");
 }
 
+/// Of each call of libc by which a mapping changes, beside the kernel's own memory.
+#[test]
+fn each_call_does_to_a_block_what_it_does_to_other_memory() {
+    let program = compile("mappings_table.c", &[]);
+    for verify in ["sample", "full"] {
+        assert_eq!(run(shimmed(&program).env("PREZERO_VERIFY", verify)), "good\n", "{verify}");
+    }
+}
+
 #[test]
 fn idle_memory_is_left_out_of_core_dumps() {
     let program = compile("mappings_dumped.c", &[]);

@@ -1,10 +1,10 @@
 //! Filters of system calls that end a process: its own, and those that it begins under.
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::run::{compile, describe, ends, run, shimmed, text};
+use crate::run::{bare, compile, describe, ends, run, shimmed, text};
 
 #[test]
 fn confined_process_makes_no_call_that_malloc_would_not() {
@@ -17,6 +17,30 @@ fn confined_process_makes_no_call_that_malloc_would_not() {
                 assert_eq!(run(confined), "good\n", "{how} {when}");
             }
         }
+    }
+}
+
+/// The kernel may have a handler of the program's make each system call.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn blocks_cost_no_more_dispatched_calls_than_without_the_shim() {
+    /// What the change itself may take.
+    const MORE: u32 = 20;
+    let program = compile("sandbox_dispatch.c", &[]);
+    for blocks in ["new", "before"] {
+        let counted = |mut program: Command| {
+            let output = ends(program.arg(blocks));
+            if output.status.code() == Some(77) {
+                return None;
+            }
+            let count = text(&output.stdout).trim().parse::<u32>();
+            Some(count.unwrap_or_else(|_| panic!("{}", describe(&output))))
+        };
+        let Some(plain) = counted(bare(&program)) else {
+            return println!("not tried: no syscall user dispatch");
+        };
+        let ours = counted(shimmed(&program)).expect("it is there");
+        assert!(ours <= plain + MORE, "{blocks}: {ours}, not {plain}");
     }
 }
 

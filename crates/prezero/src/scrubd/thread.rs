@@ -40,7 +40,7 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     spawner.arrive(&zone.waker.life);
     thread::name_current(c"scrubd");
     zone.take_over();
-    prezero_sys::cpu::learn();
+    prezero_sys::cpu::look_up();
     let own_files = thread::own_descriptors().is_ok();
     let left = zone.waker.left.swap(std::ptr::null_mut(), AcqRel).cast::<Scrubd<B>>();
     let scrubd = if left.is_null() {

@@ -2,6 +2,8 @@
 
 use std::ptr;
 
+use prezero_sys::raw;
+
 use super::*;
 use crate::compat::arena;
 use crate::compat::errno::Errno;
@@ -66,6 +68,12 @@ early! {
     malloc_usable_size(_ptr: Address) -> usize { 0 }
 }
 
+/// Stays where no program is linked with the name any more: what glibc keeps of it is its `free`.
+pub unsafe extern "C" fn cfree(ptr: Address) {
+    // SAFETY: the caller keeps the terms of `free`.
+    unsafe { super::__libc_free(ptr) }
+}
+
 /// Stays where no library behind this one has the name (musl).
 pub unsafe extern "C" fn malloc_trim(_pad: usize) -> c_int {
     0
@@ -108,9 +116,10 @@ pub unsafe extern "C" fn malloc_info(_options: c_int, _stream: *mut FILE) -> c_i
 macro_rules! system_call {
     ($($name:ident = $number:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
-            // SAFETY: the arguments of the system call in its order, on the
-            // caller's terms.
-            unsafe { libc::syscall(libc::$number, $($arg),*) as $ret }
+            // Not by libc's function, whose name is this library's.
+            // SAFETY: the arguments of the system call in its order, on the caller's terms.
+            let answer = unsafe { raw::syscall(libc::$number, [$($arg as usize),*]) };
+            said(answer) as $ret
         })*
     };
 }
@@ -121,6 +130,8 @@ system_call! {
     mprotect = SYS_mprotect(at: Address, len: usize, prot: c_int) -> c_int;
     pkey_mprotect = SYS_pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int;
     madvise = SYS_madvise(at: Address, len: usize, advice: c_int) -> c_int;
+    process_madvise = SYS_process_madvise(process: c_int, ranges: *const iovec, count: usize, advice: c_int, flags: c_uint) -> isize;
+    mseal = SYS_mseal(at: Address, len: usize, flags: c_ulong) -> c_int;
     mremap = SYS_mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address;
     mlock = SYS_mlock(at: *const c_void, len: usize) -> c_int;
     mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
@@ -145,7 +156,7 @@ system_call! {
     remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
 }
 
-/// What libc's `syscall` does. Its name is this library's.
+/// What libc's `syscall` does.
 pub unsafe extern "C" fn syscall(
     number: c_long,
     a: Address,
@@ -155,35 +166,23 @@ pub unsafe extern "C" fn syscall(
     e: Address,
     f: Address,
 ) -> c_long {
-    const LEAST_ERROR: c_long = -4095;
-    let answer: c_long;
-    // SAFETY: the kernel's way to be called; the arguments are the caller's.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => answer,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-        #[cfg(target_arch = "aarch64")]
-        std::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a => answer,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
-            options(nostack),
-        );
-        // Elsewhere the name is libc's.
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        return libc::syscall(number, a, b, c, d, e, f);
-    }
+    // SAFETY: the arguments are the caller's.
+    said(unsafe { raw::syscall(number, [a, b, c, d, e, f].map(Address::addr)) })
+}
+
+/// What libc says of the kernel's answer.
+fn said(answer: isize) -> c_long {
+    const LEAST_ERROR: isize = -4095;
     if (LEAST_ERROR..0).contains(&answer) {
         Errno::set(-answer as c_int);
         return -1;
     }
-    answer
+    answer as c_long
+}
+
+/// Each libc has it.
+pub unsafe extern "C" fn posix_madvise(_at: Address, _len: usize, _advice: c_int) -> c_int {
+    libc::ENOSYS
 }
 
 pub unsafe extern "C" fn seteuid(user: u32) -> c_int {
@@ -210,10 +209,30 @@ pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
     )
 }
 
+/// Stays where the name is that of POSIX.
+pub unsafe extern "C" fn __register_atfork(
+    before: Handler,
+    parent: Handler,
+    child: Handler,
+    _library: Address,
+) -> c_int {
+    // SAFETY: the caller keeps the terms of the function of that name.
+    unsafe { super::pthread_atfork(before, parent, child) }
+}
+
+/// Stays where there is neither: scrubd notices a fork by itself.
+pub unsafe extern "C" fn pthread_atfork(
+    _before: Handler,
+    _parent: Handler,
+    _child: Handler,
+) -> c_int {
+    libc::ENOMEM
+}
+
 /// The call that glibc before 2.34 has no function for.
 pub unsafe extern "C" fn fork() -> c_int {
     // SAFETY: without a stack the child goes on as its parent does.
-    unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as c_int }
+    said(unsafe { raw::syscall(libc::SYS_clone, [libc::SIGCHLD as usize]) }) as c_int
 }
 
 /// No system call alone: the child begins on its own stack.
@@ -240,6 +259,6 @@ pub unsafe extern "C" fn clone(
 
 pub unsafe extern "C" fn exit_group(status: c_int) -> ! {
     // SAFETY: the system call does not return.
-    unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    unsafe { raw::syscall(libc::SYS_exit_group, [status as usize]) };
     unreachable!("the kernel ends the process")
 }
