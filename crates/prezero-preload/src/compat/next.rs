@@ -62,6 +62,9 @@ macro_rules! next {
 
 type Address = *mut c_void;
 
+/// What a thread runs; the two kinds differ in what it answers.
+pub type Start = Option<unsafe extern "C" fn(Address) -> Address>;
+
 /// `struct mallinfo` and `struct mallinfo2`, as glibc has them.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -153,6 +156,17 @@ next! {
     syscall(number: c_long, a: Address, b: Address, c: Address, d: Address, e: Address, f: Address)
         -> c_long, before: early::syscall;
 
+    fork() -> pid_t, before: early::fork_by_libc;
+    daemon(stays: c_int, speaks: c_int) -> c_int, before: early::daemon;
+    pthread_create(thread: Address, how: *const c_void, entry: Start, with: Address) -> c_int,
+        before: early::pthread_create;
+    thrd_create(thread: Address, entry: Start, with: Address) -> c_int, before: early::thrd_create;
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, before: early::posix_spawn;
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, how: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, before: early::posix_spawnp;
+    popen(command: *const c_char, kind: *const c_char) -> *mut FILE, before: early::popen;
+    system(command: *const c_char) -> c_int, before: early::system;
     _Fork() -> c_int, before: early::fork;
     clone(entry: Option<unsafe extern "C" fn(Address) -> c_int>, stack: Address, flags: c_int, argument: Address,
         parent: Address, tls: Address, child: Address) -> c_int, before: early::clone;

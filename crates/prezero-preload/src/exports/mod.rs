@@ -5,7 +5,9 @@
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
 //! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
-//! | [`rights`], [`filters`], `numbered`, [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | [`rights`], [`filters`], `numbered`, [`forks`], [`exit`] | calls that scrubd and the report must know of |
+//! | [`tasks`], `vfork` | calls for which scrubd gives up its task |
+//! | [`sanitizer`] | what a sanitizer asks the program |
 //! | `dlopen`, `caller`, `deep` | libraries that would find another `malloc`, and where they are looked for |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -33,7 +35,9 @@ pub mod limits;
 pub mod numbered;
 pub mod realloc;
 pub mod rights;
+pub mod sanitizer;
 pub mod syscalls;
+pub mod tasks;
 #[cfg(target_arch = "x86_64")]
 pub mod vfork;
 

@@ -13,6 +13,13 @@ use super::forks::{clone3, is_a_copy};
 use super::rights::{alone, chroot, setns, unshare};
 use crate::compat::{company, next};
 use crate::process::fork::without_handlers;
+use crate::process::report::at_exit;
+use crate::process::shortage::{errno_of, with_task};
+
+/// Makes a call that makes a child.
+fn made(call: &dyn Fn() -> c_long) -> c_long {
+    with_task(call, |answer| errno_of(&(*answer as c_int)))
+}
 
 /// libc's `syscall`.
 ///
@@ -33,10 +40,14 @@ pub unsafe extern "C" fn syscall(
     let int = |argument: *mut c_void| argument.addr() as c_int;
     match number {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork => without_handlers(call),
-        libc::SYS_clone if is_a_copy(a.addr() as u64) => without_handlers(call),
+        libc::SYS_fork => made(&|| without_handlers(call)),
+        libc::SYS_clone if is_a_copy(a.addr() as u64) => made(&|| without_handlers(call)),
         // SAFETY: the caller keeps the contract of `syscall`.
-        libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
+        libc::SYS_clone3 => made(&|| unsafe { clone3(a, b.addr(), call) }),
+        libc::SYS_exit_group => {
+            at_exit();
+            call()
+        }
         // SAFETY: the caller keeps the contract of `syscall`.
         libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
         // SAFETY: libc's functions of these names make the call and nothing else.

@@ -11,9 +11,9 @@ use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use prezero_core::internal::Change;
+use prezero_sys::birth;
 use prezero_sys::rseq::membarrier_register;
 use prezero_sys::sandbox::{self, Trial};
-use prezero_sys::thread::vfork;
 
 use super::{HEAP, env, never, report};
 use crate::compat::company;
@@ -28,8 +28,8 @@ static CHILD_IS_SPECIAL: AtomicBool = AtomicBool::new(false);
 
 /// Makes a call that installs a filter, where its answer is not negative.
 pub fn confined(call: impl FnOnce() -> c_long) -> c_long {
-    // The child of a vfork is about to become another program.
-    if sandbox::is_confined() || vfork::is_under_way() {
+    // A guest in this memory speaks for itself alone.
+    if sandbox::is_confined() || birth::is_guest() {
         return call();
     }
     report::write_once();
@@ -94,6 +94,8 @@ pub fn at_load() {
     // What a filter may forbid has to be tried first, and short programs are not worth that.
     if !sandbox::is_filtered() {
         register_while_alone();
+        // What comes later may come from a guest in this memory.
+        birth::current();
     }
 }
 

@@ -7,6 +7,7 @@ use std::ffi::c_void;
 
 use prezero_core::internal::{ADDRESS_SPACE_SHARE, LazyHeap, MIN_LIMIT, MIN_THRESHOLD};
 use prezero_core::{Anonymous, Config, Heap, Zone};
+use prezero_sys::birth;
 use prezero_sys::memory::promises;
 
 use crate::compat::company;
@@ -22,6 +23,7 @@ pub mod no_move;
 mod own;
 pub mod report;
 pub mod root;
+pub mod shortage;
 pub mod tree;
 
 use bare::Bare;
@@ -60,9 +62,9 @@ pub fn ready() -> Option<&'static Heap> {
     HEAP.ready().map(|(heap, _)| heap)
 }
 
-/// The heap, but not in the child of a vfork, for which it is its parent's.
+/// The heap, but not in a guest in this memory, the child of a vfork or such a clone: for it the heap is its host's.
 pub fn ready_and_own() -> Option<&'static Heap> {
-    ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
+    ready().filter(|_| !birth::is_guest())
 }
 
 /// The knobs that the heap was made with, if it is there.
@@ -82,7 +84,7 @@ pub fn serve_no_more() {
 
 /// The zone keeps what it would have reserved under a limit of `limit` bytes.
 pub fn retreat_to_share_of(limit: usize) {
-    // The child of a vfork sets its own limits.
+    // A guest sets its own limits.
     if let Some(heap) = ready_and_own() {
         let share = limit / ADDRESS_SPACE_SHARE;
         // SAFETY: every export that is given an address asks `Heap::is_unmapped` first.
@@ -92,7 +94,7 @@ pub fn retreat_to_share_of(limit: usize) {
 
 /// What the zone has free goes back to the kernel, zero or not; false if there was nothing.
 pub fn give_back() -> bool {
-    // What the child of a vfork does not need, its parent may.
+    // What a guest does not need, its host may.
     ready_and_own().is_some_and(|heap| {
         let errno = Errno::save();
         let any = heap.zone().reclaim();

@@ -84,6 +84,20 @@ impl Waker {
         Outcome::Ended
     }
 
+    pub(crate) fn ends(&self) -> u32 {
+        self.ends.load(Relaxed)
+    }
+
+    /// Ends it, and none starts again. One that is only about to be is the caller's own.
+    pub(crate) fn give_up(&self) {
+        if self.life.has_begun() {
+            if self.end() == Outcome::Ended {
+                let _ = self.word.compare_exchange(GONE, FAILED, SeqCst, Relaxed);
+            }
+            self.end_is_over();
+        }
+    }
+
     pub(crate) fn end_is_over(&self) {
         self.enders.fetch_sub(1, SeqCst);
     }
