@@ -43,8 +43,9 @@ with_tasks! {
         arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, itself;
     posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, how: *const c_void,
         arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, itself;
+    // glibc says ENOMEM, whatever it lacked.
     popen(command: *const c_char, kind: *const c_char) -> *mut FILE,
-        |answer: &*mut FILE| if answer.is_null() { Errno::save().number() } else { 0 };
+        |answer: &*mut FILE| if answer.is_null() { libc::EAGAIN } else { 0 };
 }
 
 /// libc's function of this name. A shell that could not be started looks like one that found no command, but for `errno`.

@@ -4,6 +4,7 @@
 //! process does once it has one.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_core::internal::{ADDRESS_SPACE_SHARE, LazyHeap, MIN_LIMIT, MIN_THRESHOLD};
 use prezero_core::{Anonymous, Config, Heap, Zone};
@@ -28,6 +29,10 @@ pub mod tree;
 
 use bare::Bare;
 use make::make;
+
+/// Bytes that the child of a fork asks for before it has a zone of its own.
+/// Moved by: `tests/c/fork_cold.c`, and a process a request.
+const EARLY: usize = 64 << 20;
 
 static HEAP: LazyHeap<Config> = LazyHeap::new(MIN_THRESHOLD);
 
@@ -130,7 +135,7 @@ pub fn never() {
 
 #[cold]
 fn start(bytes: usize) -> Option<&'static Heap> {
-    if !prezero_sys::process::has_environment() {
+    if !prezero_sys::process::has_environment() || is_early_in_a_child(bytes) {
         return None;
     }
     let errno = Errno::save();
@@ -144,6 +149,13 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     }
     errno.restore();
     heap
+}
+
+/// Whether a request of `bytes` comes too early for a zone: in the child of a fork that had none. Most such children end
+/// soon, and a zone costs as much as a few of their requests.
+fn is_early_in_a_child(bytes: usize) -> bool {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    birth::is_copied() && ASKED.fetch_add(bytes, Relaxed).saturating_add(bytes) < EARLY
 }
 
 /// What this process does after it made a heap, or found that there is none.

@@ -263,11 +263,7 @@ fn is_whole(file: &OwnedFd, length: usize, create: OFlags) -> bool {
 
 /// Whether the limit of file size leaves room.
 fn may_be_as_long(length: usize) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    let to = (&raw mut limit).addr();
-    // SAFETY: the struct is there for the call to fill.
-    unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE as usize, 0, to]) };
-    limit.rlim_cur >= length as libc::rlim_t
+    prezero_sys::process::limit(prezero_sys::process::RLIMIT_FSIZE).is_none_or(|most| most >= length as u64)
 }
 
 /// Whether this process is in another namespace, where the number of the one that reports is another's or none.

@@ -1,5 +1,7 @@
 //! The kernel refuses, limits are reached, threads cannot start: the program goes on.
 
+use std::process::Command;
+
 use crate::run::{bare, compile, run, run_c, shimmed};
 
 #[test]
@@ -110,6 +112,26 @@ fn limits_that_a_program_sets_on_itself_leave_it_what_they_would_without_the_shi
 #[test]
 fn program_that_may_have_no_thread_goes_on_without_one() {
     assert_eq!(run_c("limits_no_thread.c"), "good\n");
+}
+
+#[test]
+fn the_last_task_that_a_user_may_have_is_the_programs() {
+    // SAFETY: no terms.
+    if unsafe { libc::geteuid() } != 0 {
+        return println!("not tried: it takes root to be a user that has no other task");
+    }
+    let program = compile("limits_tasks.c", &[]);
+    let calls = [
+        ["fork", "vfork", "_Fork", "clone", "shared", "number", "clone3"].as_slice(),
+        &["pthread_create", "thrd_create", "posix_spawn", "posix_spawnp"],
+        &["system", "popen", "daemon"],
+    ];
+    let first = 0x4000_0000 + std::process::id() * 64;
+    for (call, user) in calls.concat().into_iter().zip((first..).step_by(2)) {
+        let as_user = |mut command: Command, user: u32| run(command.args([call, &user.to_string()]));
+        assert_eq!(as_user(bare(&program), user), "good\n", "{call} without the shim");
+        assert_eq!(as_user(shimmed(&program), user + 1), "good\n", "{call}");
+    }
 }
 
 #[test]

@@ -26,6 +26,10 @@ const PATIENCE_NS: u64 = 2_000_000_000;
 const DEARER: u32 = 2;
 const DEAREST: u32 = 8;
 
+/// What `overdue` says of a scrubd that has no successor.
+/// Fixed: a state of a word.
+const FOR_GOOD: u32 = 2;
+
 /// What a call that scrubd must not live through changes for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -113,10 +117,16 @@ impl Waker {
         self.process.load(Relaxed) != prezero_sys::process::id()
     }
 
+    /// It takes what the program may need: it ends as soon as it can, and none starts again.
+    pub(crate) fn takes_too_much(&self) {
+        self.overdue.store(FOR_GOOD, Relaxed);
+    }
+
     /// scrubd's last act but to end. Its legacy to the next scrubd is written down before.
     pub(crate) fn mark_ended(&self) {
         self.idle_thread.store(0, Relaxed);
-        self.word.store(GONE, SeqCst);
+        let for_good = self.overdue.load(Relaxed) == FOR_GOOD;
+        self.word.store(if for_good { FAILED } else { GONE }, SeqCst);
     }
 
     /// Files lie elsewhere from now on.
