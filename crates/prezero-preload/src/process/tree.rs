@@ -8,6 +8,7 @@
 //! | a child | is counted |
 //! |---|---|
 //! | asks for nothing, so has no zone | not at all, and pays nothing |
+//! | is forked without a zone, and asks for little | not at all, likewise |
 //! | ends by itself | in full |
 //! | is killed, or becomes another program | as far as scrubd has told, 20 ms before at most while scrubd runs |
 //! | closes all descriptors, or clears its environment | in full: the name is kept from its start, and no descriptor |
@@ -263,7 +264,8 @@ fn is_whole(file: &OwnedFd, length: usize, create: OFlags) -> bool {
 
 /// Whether the limit of file size leaves room.
 fn may_be_as_long(length: usize) -> bool {
-    prezero_sys::process::limit(prezero_sys::process::RLIMIT_FSIZE).is_none_or(|most| most >= length as u64)
+    prezero_sys::process::limit(prezero_sys::process::RLIMIT_FSIZE)
+        .is_none_or(|most| most >= length as u64)
 }
 
 /// Whether this process is in another namespace, where the number of the one that reports is another's or none.

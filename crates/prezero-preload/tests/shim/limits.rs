@@ -128,7 +128,8 @@ fn the_last_task_that_a_user_may_have_is_the_programs() {
     ];
     let first = 0x4000_0000 + std::process::id() * 64;
     for (call, user) in calls.concat().into_iter().zip((first..).step_by(2)) {
-        let as_user = |mut command: Command, user: u32| run(command.args([call, &user.to_string()]));
+        let as_user =
+            |mut command: Command, user: u32| run(command.args([call, &user.to_string()]));
         assert_eq!(as_user(bare(&program), user), "good\n", "{call} without the shim");
         assert_eq!(as_user(shimmed(&program), user + 1), "good\n", "{call}");
     }
