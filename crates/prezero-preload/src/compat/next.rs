@@ -182,9 +182,17 @@ const RESOLVED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
 
 /// The names of all these functions.
-#[cfg(target_arch = "x86_64")]
 pub fn names() -> impl Iterator<Item = &'static CStr> {
     NAMED.iter().filter_map(|(name, _)| CStr::from_bytes_with_nul(name.as_bytes()).ok())
+}
+
+/// Has the calls of that name made by another function, which finds the one of before in `next`.
+pub fn put_before(name: &str, function: *mut c_void, next: &AtomicPtr<c_void>) {
+    let at = names().position(|each| each.to_bytes() == name.as_bytes());
+    if let Some((_, slot)) = at.and_then(|at| NAMED.get(at)) {
+        next.store(slot.load(Ordering::Relaxed), Ordering::Release);
+        slot.store(function, Ordering::Release);
+    }
 }
 
 /// What [`resolve`] found.

@@ -25,6 +25,7 @@ mod own;
 pub mod report;
 pub mod root;
 pub mod shortage;
+pub mod space;
 pub mod tree;
 
 use bare::Bare;
@@ -178,6 +179,9 @@ fn register() {
     fork::register();
     report::register();
     tree::join();
+    if prezero_sys::process::address_space() != usize::MAX {
+        space::begins();
+    }
 }
 
 /// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and

@@ -5,6 +5,13 @@
 //! | held | given up by | calls that are made again |
 //! |---|---|---|
 //! | a task: scrubd | its end, for as long as the process lives | those that make a process or a thread (`EAGAIN`) |
+//! | address space: what the zone has free | unmapping it ([`space`](super::space)) | those that map memory, under a limit (`ENOMEM`) |
+//! | memory of a cgroup: what the zone has free | giving it back: scrubd, by pressure | none: the kernel does not fail |
+//! | tasks of a cgroup, the machine; CPU time that is limited | the end of scrubd, when little is left (`Room` of `prezero-host`) | none |
+//! | mappings: a constant number | a zone is made where there is room for more (`make`) | none |
+//! | descriptors | none is held in the program's table; the look at a file is over within a call | none |
+//! | locked memory | nothing is locked; what `mlockall` would lock is given up before | none |
+//! | signals, timers, restartable sequences of the program's threads | none is used | none |
 
 use std::ffi::c_int;
 
