@@ -36,6 +36,8 @@ test libtcmalloc-minimal4t64|libtcmalloc-minimal4 library libtcmalloc_minimal.so
 test libjemalloc-dev library libjemalloc.so
 test libgoogle-perftools-dev library libtcmalloc.so
 test valgrind command valgrind
+test afl++ command afl-clang-fast
+test torsocks command torsocks
 test nodejs command node
 test node-typescript command tsc
 test sqlite3 command sqlite3

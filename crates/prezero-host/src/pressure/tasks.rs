@@ -14,7 +14,7 @@ const LEFT: u64 = 8;
 /// Fixed: less than a desktop or a service starts with.
 const FEW: u64 = 64;
 
-/// Whether so many tasks leave too few of those that this file allows.
+/// Whether too few are left of the tasks that this file allows.
 fn is_full(max: &Path, current: impl FnOnce() -> Option<u64>) -> bool {
     read_number(max).is_some_and(|max| current().is_some_and(|now| max.saturating_sub(now) < LEFT))
 }

@@ -32,7 +32,7 @@ use bare::Bare;
 use make::make;
 
 /// Bytes that the child of a fork asks for before it has a zone of its own.
-/// Moved by: `tests/c/fork_cold.c`, and a process a request.
+/// Moved by: `cargo test -p prezero-preload --test shim fork`.
 const EARLY: usize = 64 << 20;
 
 static HEAP: LazyHeap<Config> = LazyHeap::new(MIN_THRESHOLD);
