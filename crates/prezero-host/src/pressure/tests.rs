@@ -65,6 +65,7 @@ fn nothing_to_read_is_no_information() {
         cpu_some_share: 0.0,
         cpu_rank: CpuRank::Normal,
         limit: None,
+        room: Room::Enough,
     };
     assert_eq!(verdicts, [quiet, quiet]);
 }
