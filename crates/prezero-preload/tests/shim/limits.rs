@@ -145,6 +145,19 @@ fn address_space_limit_that_suffices_without_the_shim_suffices_with_it() {
 }
 
 #[test]
+fn address_space_that_idles_is_the_programs_when_it_finds_no_more() {
+    /// MiB of the library and its records, and the ends of blocks that are out; of free blocks there are 60.
+    const OWN: i64 = 16;
+    let program = compile("limits_space.c", &[]);
+    let number = |said: String| said.trim().parse::<i64>().expect("a number");
+    for way in ["small", "zeroed", "mapped", "grown", "threads"] {
+        let without = number(run(bare(&program).arg(way)));
+        let with = number(run(shimmed(&program).arg(way)));
+        assert!(with >= without - OWN, "{way}: {with} MiB, {without} without the shim");
+    }
+}
+
+#[test]
 fn memory_that_a_program_locks_stays_and_is_no_more_than_it_has() {
     let program = compile("limits_locked.c", &[]);
     for arguments in [&[][..], &["zone first"], &["zone first", "on fault"]] {
