@@ -76,11 +76,16 @@ oldest! {
     "dlsym" = "GLIBC_2.2.5" | find;
 }
 
+// A library that exports a `pthread_create` of its own finds glibc's where it is loaded.
+#[cfg(not(own_pthread_create))]
+oldest! {
+    "pthread_create" = "GLIBC_2.2.5" | refuse;
+}
+
 oldest! {
     "dlerror" = "GLIBC_2.2.5" | nothing;
     "dladdr" = "GLIBC_2.2.5" | nothing;
     "dlclose" = "GLIBC_2.2.5" | nothing;
-    "pthread_create" = "GLIBC_2.2.5" | refuse;
     "pthread_attr_setstacksize" = "GLIBC_2.2.5" | refuse;
     "pthread_key_create" = "GLIBC_2.2.5" | make_key;
     "__pthread_key_create" = "GLIBC_2.2.5" | make_key;

@@ -40,6 +40,8 @@ test libtbbmalloc2 library libtbbmalloc_proxy.so.2
 test libjemalloc-dev library libjemalloc.so
 test libgoogle-perftools-dev library libtcmalloc.so
 test valgrind command valgrind
+test afl++ command afl-clang-fast
+test torsocks command torsocks
 test nodejs command node
 test node-typescript command tsc
 test sqlite3 command sqlite3

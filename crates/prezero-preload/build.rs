@@ -13,6 +13,7 @@ fn main() {
             "cargo::warning=without link-time optimisation: users get --profile library, by make build"
         );
     }
+    println!("cargo::rustc-cfg=own_pthread_create");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // The number counts changes of `prezero.h` after which a program must be built anew.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libprezero.so.0");

@@ -43,20 +43,6 @@ const TREE_VARIABLE: &str = "PREZERO_TREE";
 /// Tells the library how many filters of system calls were tried ([`program::fit`]).
 const TRIED_VARIABLE: &str = "PREZERO_TRIED";
 
-/// Options of `AddressSanitizer`. A program that is built with it refuses to start behind a
-/// preloaded library; one that this program starts shall not, and the library stands aside.
-const SANITIZER: &str = "ASAN_OPTIONS";
-
-fn sanitizer_options(given: Option<OsString>) -> OsString {
-    let mut options =
-        given.filter(|given| !given.is_empty()).map_or_else(OsString::new, |mut it| {
-            it.push(":");
-            it
-        });
-    options.push("verify_asan_link_order=0");
-    options
-}
-
 /// The command line of `prezero run`.
 #[derive(Args)]
 #[command(
@@ -212,7 +198,6 @@ impl Run {
                     Some(filters) => command.env(TRIED_VARIABLE, filters.to_string()),
                     None => command.env_remove(TRIED_VARIABLE),
                 };
-                command.env(SANITIZER, sanitizer_options(std::env::var_os(SANITIZER)));
                 command.envs(environment);
             }
             Way::Plain(why) => prezero_sys::tell!(

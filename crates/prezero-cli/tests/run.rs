@@ -165,7 +165,7 @@ fn a_static_program_runs_as_it_is_and_one_line_says_so() {
 }
 
 #[test]
-fn a_program_with_a_sanitizer_runs_as_it_is_and_its_children_run() {
+fn a_program_with_a_sanitizer_runs_as_it_is() {
     let source = "#include <stdio.h>\n#include <stdlib.h>\n\
         int main(void) { free(malloc(9)); puts(getenv(\"LD_PRELOAD\") ? \"set\" : \"unset\"); }\n";
     let program = compile("sanitized", source, &["-fsanitize=address"]);
@@ -173,9 +173,18 @@ fn a_program_with_a_sanitizer_runs_as_it_is_and_its_children_run() {
     let output = run(&["--", path]).output().unwrap();
     assert_eq!(printed(&output), "unset");
     assert!(told(&output).contains("is built with a sanitizer"), "{output:?}");
+}
 
-    let output = run(&["--", "sh", "-c", path]).env("ASAN_OPTIONS", "detect_leaks=0").output();
-    assert_eq!(printed(&output.unwrap()), "set");
+#[test]
+fn no_variable_but_prezeros_own_and_the_preloaded_libraries_is_set() {
+    let names = |output: Output| {
+        let lines = printed(&output);
+        let of = |line: &str| line.split('=').next().unwrap().to_string();
+        let own = |name: &String| !name.starts_with("PREZERO_") && name != "LD_PRELOAD";
+        lines.lines().map(of).filter(own).collect::<Vec<_>>()
+    };
+    let plain = names(Command::new("env").output().unwrap());
+    assert_eq!(names(run(&["--", "env"]).output().unwrap()), plain);
 }
 
 #[test]

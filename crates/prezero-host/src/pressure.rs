@@ -2,7 +2,7 @@
 //!
 //! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/{meminfo,vmstat}`, and of the
 //! process's cgroup v2 and all above it `memory.{current,high,max}` and `cpu.idle`, of its own
-//! `memory.pressure`; of its memory cgroup v1 and all above it `memory.{usage,limit}_in_bytes`.
+//! `memory.pressure`; of its pids cgroups `pids.{current,max}`, and of the machine `threads-max`; of its memory cgroup v1 and all above it `memory.{usage,limit}_in_bytes`.
 //! A file that is missing, unreadable or in another form is *no information*, never an error:
 //! a kernel without PSI or with cgroup v1 only leaves less to judge by.
 //!
@@ -20,8 +20,10 @@ use std::path::{Path, PathBuf};
 use prezero_sys::file;
 
 mod cgroup;
+mod tasks;
 
 use cgroup::Group;
+use tasks::Tasks;
 
 /// Within this time of the last sample [`Pressure::sample`] repeats its verdict without a system
 /// call. A single stall must not fill the interval, and the files must cost next to no CPU time.
@@ -84,6 +86,17 @@ pub struct Verdict {
     pub cpu_rank: CpuRank,
     /// What the cgroup and those above it may hold at most, bytes.
     pub limit: Option<u64>,
+    /// Whether there is room for a thread that the program can do without.
+    pub room: Room,
+}
+
+/// What the limits of tasks (of pids cgroups, the user, the machine) and of CPU time leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// A thread more takes nothing from the program.
+    Enough,
+    /// It may take the last task, or its time is counted against the program.
+    Little,
 }
 
 /// The sampler. Belongs to one thread.
@@ -95,6 +108,7 @@ pub struct Pressure {
     machine: Machine,
     /// The process's cgroup, then each above it.
     groups: Vec<Group>,
+    tasks: Tasks,
     last: Option<(u64, Verdict)>,
 }
 
@@ -112,6 +126,7 @@ impl Pressure {
             loadavg: root.join("proc/loadavg"),
             machine: Machine::new(root),
             groups: Group::of_both(root, &dirs),
+            tasks: Tasks::new(root, &dirs),
             last: None,
         }
     }
@@ -144,6 +159,7 @@ impl Pressure {
             cpu_some_share: self.cpu_stalls.advance(now_ns).some,
             cpu_rank: if idle { CpuRank::Idle } else { CpuRank::Normal },
             limit,
+            room: if self.tasks.are_few() { Room::Little } else { Room::Enough },
         };
         self.last = Some((now_ns, verdict));
         verdict

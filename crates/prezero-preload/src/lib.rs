@@ -36,7 +36,7 @@ pub mod exports;
 pub mod process;
 
 use compat::next;
-use process::{bare, fork, report, root};
+use process::{bare, confine, fork, report, root};
 
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
@@ -46,6 +46,7 @@ extern "C" fn load() {
         process::never();
     }
     bare::look();
+    confine::at_load();
     root::remember();
     fork::register();
     report::remember();

@@ -4,12 +4,14 @@
 //! has, and a number comes back. And no handler hears of a child that is made without libc's `fork`.
 //!
 //! So a page that every child finds empty (`MADV_WIPEONFORK`) holds the process's *birth*, a number that differs from
-//! those of all processes which this memory was copied from. Where the kernel does not wipe, the birth says nothing, and
-//! the caller compares the process's number, too. A program that comes by `exec` is told from others by what the kernel
-//! says of it ([`identity`]).
+//! those of all processes which this memory was copied from. Where the kernel does not wipe, it differs from theirs once
+//! a handler of the fork says so ([`begins`]). Beside it stands the number of the process: one of another number with
+//! that birth is a guest in the memory ([`is_guest`]). A program that comes by `exec` is told from others by what the
+//! kernel says of it ([`identity`]).
 
+use std::ffi::c_void;
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
@@ -17,10 +19,18 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::{file, stderr};
 
-/// The word that children find empty; null until it is asked for.
-static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// Where there is no page for it.
-static COPIED: AtomicU32 = AtomicU32::new(0);
+/// What children find empty.
+struct Born {
+    /// 0: not asked for yet.
+    birth: AtomicU32,
+    /// The number of the process that asked first.
+    process: AtomicU32,
+}
+
+/// The page that children find empty; null until it is asked for.
+static PAGE: AtomicPtr<Born> = AtomicPtr::new(ptr::null_mut());
+/// Where there is no page.
+static COPIED: Born = Born { birth: AtomicU32::new(0), process: AtomicU32::new(0) };
 /// The latest birth.
 static LATEST: AtomicU32 = AtomicU32::new(0);
 /// Bytes of the page.
@@ -29,42 +39,72 @@ const LEN: usize = 4096;
 /// The birth of this process, never 0. The first call makes the page; later ones read two words.
 #[inline]
 pub fn current() -> u32 {
-    let word = NonNull::new(WORD.load(Acquire)).unwrap_or_else(make);
-    // SAFETY: one of this module's words, which stay.
-    let word = unsafe { word.as_ref() };
-    match word.load(Relaxed) {
-        0 => new(word),
+    let born = born();
+    match born.birth.load(Relaxed) {
+        0 => new(born),
         birth => birth,
     }
 }
 
-#[cold]
-fn new(word: &AtomicU32) -> u32 {
-    let birth = LATEST.fetch_add(1, Relaxed) + 1;
-    word.compare_exchange(0, birth, AcqRel, Acquire).map_or_else(|other| other, |_| birth)
+/// Whether the memory is another process's: the caller is the child of a `vfork`, or of a `clone` that shares it. Before
+/// the page is made there is no guest.
+pub fn is_guest() -> bool {
+    let of_another = |born: &Born| {
+        current();
+        born.process.load(Relaxed) != crate::process::id()
+    };
+    made().is_some_and(of_another)
+}
+
+/// Whether this memory is a copy of another process's, made by a fork after the page was.
+pub fn is_copied() -> bool {
+    made().is_some() && current() > 1
+}
+
+/// The calling process is the child of a fork: it is born now, also where the kernel wiped nothing. Writes to no page
+/// that it wiped.
+pub fn begins() {
+    if let Some(born) = made().filter(|born| born.birth.load(Relaxed) != 0) {
+        born.birth.store(0, Relaxed);
+    }
+}
+
+#[inline]
+fn made() -> Option<&'static Born> {
+    // SAFETY: null, or one of this module's, which stay.
+    unsafe { PAGE.load(Acquire).as_ref() }
+}
+
+#[inline]
+fn born() -> &'static Born {
+    made().unwrap_or_else(make)
 }
 
 #[cold]
-fn make() -> NonNull<AtomicU32> {
+fn new(born: &Born) -> u32 {
+    let birth = LATEST.fetch_add(1, Relaxed) + 1;
+    born.process.store(crate::process::id(), Relaxed);
+    born.birth.compare_exchange(0, birth, AcqRel, Acquire).map_or_else(|other| other, |_| birth)
+}
+
+#[cold]
+fn make() -> &'static Born {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new mapping touches no other memory.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), LEN, access, flags) };
-    let copied = NonNull::from(&COPIED);
-    let word = page.ok().and_then(|page| NonNull::new(page.cast())).unwrap_or(copied);
-    if word != copied {
+    let copied = (&raw const COPIED).cast_mut();
+    let made = page.map_or(copied, <*mut c_void>::cast);
+    if made != copied {
         // SAFETY: the mapping made above. An old kernel refuses it, and children find what was there.
-        let _ = unsafe { madvise(word.as_ptr().cast(), LEN, Advice::LinuxWipeOnFork) };
+        let _ = unsafe { madvise(made.cast(), LEN, Advice::LinuxWipeOnFork) };
     }
-    match WORD.compare_exchange(ptr::null_mut(), word.as_ptr(), AcqRel, Acquire) {
-        Ok(_) => word,
-        Err(first) => {
-            if word != copied {
-                // SAFETY: the mapping made above, which no other code has seen.
-                let _ = unsafe { munmap(word.as_ptr().cast(), LEN) };
-            }
-            NonNull::new(first).unwrap_or(copied)
-        }
+    let first = PAGE.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire);
+    if first.is_err() && made != copied {
+        // SAFETY: the mapping made above, which no other code has seen.
+        let _ = unsafe { munmap(made.cast(), LEN) };
     }
+    // SAFETY: the page made above, zeroes which are no birth; or that of another thread, or the static. They stay.
+    unsafe { &*first.map_or_else(|other| other, |_| made) }
 }
 
 /// What the kernel says of a process that no other has: a program keeps it through `exec`.
@@ -139,6 +179,25 @@ mod tests {
         // SAFETY: the child made above; the word is there for the call to fill.
         assert_eq!(i64::from(unsafe { libc::waitpid(child as i32, &mut status, 0) }), child);
         assert_eq!((status, current()), (0, own));
+    }
+
+    #[test]
+    fn a_child_in_the_same_memory_is_a_guest_and_has_its_birth() {
+        extern "C" fn look(own: *mut std::ffi::c_void) -> i32 {
+            i32::from(!(is_guest() && current() as usize == own.addr()))
+        }
+        let own = current();
+        assert!(!is_guest());
+        let mut stack = vec![0u128; 4096];
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let mut status = 0;
+        // SAFETY: the child ends before the call returns, on a stack of its own, and makes system calls alone.
+        unsafe {
+            let top = stack.as_mut_ptr().add(stack.len()).cast();
+            let child = libc::clone(look, top, flags, ptr::without_provenance_mut(own as usize));
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        }
+        assert_eq!((status, current(), is_guest()), (0, own, false));
     }
 
     #[test]

@@ -2,11 +2,22 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::file;
+use crate::{file, raw};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
 }
+
+/// Limits by their numbers, whose type differs between libcs.
+pub const RLIMIT_AS: usize = libc::RLIMIT_AS as usize;
+/// Of data.
+pub const RLIMIT_DATA: usize = libc::RLIMIT_DATA as usize;
+/// Of CPU time.
+pub const RLIMIT_CPU: usize = libc::RLIMIT_CPU as usize;
+/// Of a file's size.
+pub const RLIMIT_FSIZE: usize = libc::RLIMIT_FSIZE as usize;
+/// Of the user's tasks.
+pub const RLIMIT_NPROC: usize = libc::RLIMIT_NPROC as usize;
 
 /// Bytes that the name of a variable may have.
 const NAME: usize = 64;
@@ -60,14 +71,17 @@ pub fn overcommits_never() -> bool {
 /// Bytes of address space that the process may use for private memory, untouched or not;
 /// `usize::MAX`: no limit.
 pub fn address_space() -> usize {
-    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|which| {
-        let none = libc::RLIM_INFINITY;
-        let mut limit = libc::rlimit { rlim_cur: none, rlim_max: none };
-        // SAFETY: the struct is there for the call to fill; if it fails, it says "no limit".
-        unsafe { libc::getrlimit(which, &mut limit) };
-        limit.rlim_cur.try_into().unwrap_or(usize::MAX)
-    });
-    limits[0].min(limits[1])
+    let limits = [RLIMIT_AS, RLIMIT_DATA].map(limit);
+    limits.into_iter().flatten().min().map_or(usize::MAX, |least| least as usize)
+}
+
+/// A limit of the process's resources; `None`: there is none, or the kernel does not say.
+pub fn limit(which: usize) -> Option<u64> {
+    let none = libc::RLIM_INFINITY;
+    let mut limit = libc::rlimit { rlim_cur: none, rlim_max: none };
+    // SAFETY: the struct is there for the call to fill.
+    unsafe { raw::syscall(libc::SYS_prlimit64, [0, which, 0, (&raw mut limit).addr()]) };
+    Some(limit.rlim_cur).filter(|most| *most != none)
 }
 
 /// Physical memory of the machine in bytes.

@@ -1,4 +1,4 @@
-//! The memory cgroups that a process is in, of version 2 and of version 1.
+//! The cgroups that bound a process's memory and its number of tasks, of version 2 and of version 1.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,7 @@ impl Group {
     pub(super) fn of_both(root: &Path, dirs: &[PathBuf]) -> Vec<Group> {
         dirs.iter()
             .map(|dir| Group::v2(dir))
-            .chain(v1_dirs(root).iter().map(|dir| Group::v1(dir)))
+            .chain(v1_dirs(root, "memory").iter().map(|dir| Group::v1(dir)))
             .collect()
     }
 
@@ -81,12 +81,13 @@ pub(super) fn dirs(root: &Path) -> Vec<PathBuf> {
     own.map_or_else(Vec::new, |own| upwards(&root.join("sys/fs/cgroup"), &own))
 }
 
-/// The same of its memory cgroup v1, wherever that is mounted; what lies above the mount
+/// The same of its cgroup v1 with this controller, wherever that is mounted; what lies above the mount
 /// cannot be seen.
-fn v1_dirs(root: &Path) -> Vec<PathBuf> {
-    let memory = |controllers: &[u8]| controllers.split(|&b| b == b',').any(|it| it == b"memory");
-    let Some(own) = own_path(root, memory) else { return Vec::new() };
-    let (top, at) = v1_mount(root).unwrap_or(("/".into(), "/sys/fs/cgroup/memory".into()));
+pub(super) fn v1_dirs(root: &Path, controller: &str) -> Vec<PathBuf> {
+    let has = |all: &[u8]| all.split(|&b| b == b',').any(|it| it == controller.as_bytes());
+    let Some(own) = own_path(root, has) else { return Vec::new() };
+    let usual = || ("/".into(), Path::new("/sys/fs/cgroup").join(controller));
+    let (top, at) = v1_mount(root, controller).unwrap_or_else(usual);
     let (Ok(own), Ok(at)) =
         (Path::new("/").join(own).strip_prefix(top).map(Path::to_path_buf), at.strip_prefix("/"))
     else {
@@ -116,8 +117,8 @@ fn own_path(root: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
     })
 }
 
-/// What of the memory hierarchy of version 1 is mounted, and where.
-fn v1_mount(root: &Path) -> Option<(PathBuf, PathBuf)> {
+/// What of the hierarchy of version 1 with this controller is mounted, and where.
+fn v1_mount(root: &Path, controller: &str) -> Option<(PathBuf, PathBuf)> {
     let table = String::from_utf8(file::read_all(root.join("proc/self/mountinfo")).ok()?).ok()?;
     table.lines().find_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
@@ -125,6 +126,6 @@ fn v1_mount(root: &Path) -> Option<(PathBuf, PathBuf)> {
         let (kind, options) = (system.next()?, system.nth(1)?);
         let mut mount = mount.split(' ').skip(3);
         let place = (mount.next()?.into(), mount.next()?.into());
-        (kind == "cgroup" && options.split(',').any(|it| it == "memory")).then_some(place)
+        (kind == "cgroup" && options.split(',').any(|it| it == controller)).then_some(place)
     })
 }

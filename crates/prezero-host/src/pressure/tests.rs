@@ -65,6 +65,7 @@ fn nothing_to_read_is_no_information() {
         cpu_some_share: 0.0,
         cpu_rank: CpuRank::Normal,
         limit: None,
+        room: Room::Enough,
     };
     assert_eq!(verdicts, [quiet, quiet]);
 }
@@ -378,4 +379,30 @@ fn the_real_machine_can_be_sampled() {
     let load = Pressure::new(Path::new("/")).sample(0).load;
 
     assert!(load.is_some_and(|load| load >= 0.0), "every Linux has a load");
+}
+
+#[test]
+fn room_ends_before_the_last_task_of_any_limit() {
+    let room = |root: &FakeRoot| root.pressure().sample(SECOND).room;
+    let root = in_group()
+        .with("sys/fs/cgroup/outer/inner/pids.max", "max\n")
+        .with("sys/fs/cgroup/outer/inner/pids.current", "90\n");
+    assert_eq!(room(&root), Room::Enough, "no bound");
+    root.set("sys/fs/cgroup/outer/pids.max", "100\n");
+    assert_eq!(room(&root), Room::Enough, "what a group has is not known");
+    root.set("sys/fs/cgroup/outer/pids.current", "92\n");
+    assert_eq!(room(&root), Room::Enough);
+    root.set("sys/fs/cgroup/outer/pids.current", "93\n");
+    assert_eq!(room(&root), Room::Little, "a group above");
+
+    let old = FakeRoot::new().with("proc/self/cgroup", "8:cpu,pids:/a\n4:memory:/b\n");
+    old.set("sys/fs/cgroup/pids/a/pids.max", "2\n");
+    old.set("sys/fs/cgroup/pids/a/pids.current", "1\n");
+    assert_eq!(room(&old), Room::Little, "version 1");
+
+    let machine = FakeRoot::new().with("proc/sys/kernel/threads-max", "1000\n");
+    machine.set("proc/loadavg", "0.1 0.2 0.3 2/991 77\n");
+    assert_eq!(room(&machine), Room::Enough);
+    machine.set("proc/loadavg", "0.1 0.2 0.3 2/998 77\n");
+    assert_eq!(room(&machine), Room::Little, "the machine");
 }

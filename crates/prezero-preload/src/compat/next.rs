@@ -72,6 +72,9 @@ type Address = *mut c_void;
 /// What runs at a fork.
 pub type Handler = unsafe extern "C" fn();
 
+/// What a thread runs; the two kinds differ in what it answers.
+pub type Start = Option<unsafe extern "C" fn(Address) -> Address>;
+
 /// `struct mallinfo` and `struct mallinfo2`, as glibc has them.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -172,6 +175,17 @@ next! {
         before: early::__register_atfork;
     pthread_atfork(before: Handler, parent: Handler, child: Handler) -> c_int,
         before: early::pthread_atfork;
+    fork() -> pid_t, before: early::fork_by_libc;
+    daemon(stays: c_int, speaks: c_int) -> c_int, before: early::daemon;
+    pthread_create(thread: Address, how: *const c_void, entry: Start, with: Address) -> c_int,
+        before: early::pthread_create;
+    thrd_create(thread: Address, entry: Start, with: Address) -> c_int, before: early::thrd_create;
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, before: early::posix_spawn;
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, how: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, before: early::posix_spawnp;
+    popen(command: *const c_char, kind: *const c_char) -> *mut FILE, before: early::popen;
+    system(command: *const c_char) -> c_int, before: early::system;
     _Fork() -> c_int, before: early::fork;
     clone(entry: Option<unsafe extern "C" fn(Address) -> c_int>, stack: Address, flags: c_int, argument: Address,
         parent: Address, tls: Address, child: Address) -> c_int, before: early::clone;
@@ -182,8 +196,7 @@ next! {
 }
 
 /// Of these names, those that a glibc may lack.
-const MAY_LACK: &str =
-    "cfree mallinfo2 mbind mlock2 mseal pkey_mprotect process_madvise pthread_atfork _Fork";
+const MAY_LACK: &str = "cfree mallinfo2 mbind mlock2 mseal pkey_mprotect process_madvise pthread_atfork pthread_create thrd_create _Fork";
 
 const UNRESOLVED: u8 = 0;
 const RESOLVING: u8 = 1;
@@ -193,6 +206,15 @@ static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
 /// The names of all these functions.
 pub fn names() -> impl Iterator<Item = &'static CStr> {
     NAMED.iter().map(|(name, _)| *name)
+}
+
+/// Has the calls of that name made by another function, which finds the one of before in `next`.
+pub fn put_before(name: &str, function: *mut c_void, next: &AtomicPtr<c_void>) {
+    let at = names().position(|each| each.to_bytes() == name.as_bytes());
+    if let Some((_, slot)) = at.and_then(|at| NAMED.get(at)) {
+        next.store(slot.load(Ordering::Relaxed), Ordering::Release);
+        slot.store(function, Ordering::Release);
+    }
 }
 
 /// What [`resolve`] found.

@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_long, c_void};
 use crate::compat::next;
 use crate::process::fork::{self, without_handlers};
 use crate::process::report;
+use crate::process::shortage::{errno_of, with_task};
 
 /// libc's `_Fork`.
 ///
@@ -16,7 +17,7 @@ use crate::process::report;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
     // SAFETY: the caller keeps the contract of `_Fork`.
-    without_handlers(|| unsafe { next::_Fork() }.into()) as c_int
+    with_task(|| without_handlers(|| unsafe { next::_Fork() }.into()) as c_int, errno_of)
 }
 
 type Entry = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -43,14 +44,15 @@ pub unsafe extern "C" fn clone(
 ) -> c_int {
     let Some(own) = entry.filter(|_| is_a_copy(flags as u64) && !stack.is_null()) else {
         // SAFETY: the caller keeps the contract of `clone`.
-        return unsafe { next::clone(entry, stack, flags, argument, parent, tls, child) };
+        let call = || unsafe { next::clone(entry, stack, flags, argument, parent, tls, child) };
+        return with_task(call, errno_of);
     };
     let mut told = Told { entry: own, argument };
     let told = (&raw mut told).cast();
     // SAFETY: the caller keeps the contract of `clone`; `begin` reads what is told in the child's copy of this frame.
     let call = || unsafe { next::clone(Some(begin), stack, flags, told, parent, tls, child) };
     // Its child does not come back here.
-    without_handlers(|| call().into()) as c_int
+    with_task(|| without_handlers(|| call().into()) as c_int, errno_of)
 }
 
 /// The child: libc ends it without a hook when this returns.
@@ -77,7 +79,7 @@ pub fn is_a_copy(flags: u64) -> bool {
 ///
 /// # Safety
 /// As in the kernel.
-pub unsafe fn clone3(given: *mut c_void, len: usize, call: impl FnOnce() -> c_long) -> c_long {
+pub unsafe fn clone3(given: *mut c_void, len: usize, call: impl Fn() -> c_long) -> c_long {
     // SAFETY: the caller keeps the contract of `clone3`: the kernel reads so much of it.
     if !given.is_null() && len >= 8 && is_a_copy(unsafe { given.cast::<u64>().read_unaligned() }) {
         without_handlers(call)

@@ -2,7 +2,8 @@
 //!
 //! A zone that exists already counts with all that it reserved, so a limit below that would leave
 //! nothing to other allocations. The zone retreats first: to the share of the limit that it would have
-//! taken under it from the beginning, or to what is in use.
+//! taken under it from the beginning, or to what is in use. What the program finds no room for is asked for again
+//! ([`space`](crate::process::space)).
 //!
 //! A limit that comes from outside (`prlimit` on another process) is not seen. The zone has mapped little more than the
 //! program uses of it by then, or used some seconds before, and reaches no further.
@@ -25,6 +26,7 @@ pub(super) unsafe fn before_limit(process: pid_t, which: c_uint, limit: *const r
         let soft = unsafe { (*limit).rlim_cur };
         if soft != libc::RLIM_INFINITY {
             process::retreat_to_share_of(soft as usize);
+            process::space::begins();
         }
     }
 }

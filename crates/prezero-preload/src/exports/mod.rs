@@ -6,7 +6,9 @@
 //! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], `numbered` | the table of system calls, and calls by their number |
 //! | [`limits`] | limits that the program sets on itself |
-//! | [`rights`], [`filters`], [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | [`rights`], [`filters`], [`forks`], [`exit`] | calls that scrubd and the report must know of |
+//! | [`tasks`], `vfork` | calls for which scrubd gives up its task |
+//! | [`sanitizer`] | what a sanitizer asks the program |
 //! | `dlopen`, `caller`, `deep` | libraries that would find another `malloc`, and where they are looked for |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -34,7 +36,9 @@ pub mod limits;
 pub mod numbered;
 pub mod realloc;
 pub mod rights;
+pub mod sanitizer;
 pub mod syscalls;
+pub mod tasks;
 #[cfg(target_arch = "x86_64")]
 pub mod vfork;
 

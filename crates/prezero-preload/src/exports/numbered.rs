@@ -5,7 +5,7 @@
 //! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past
 //! the handlers of a fork. None comes back to libc's function of its name: a library may make that by this one.
 
-use std::ffi::{c_long, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 
 use prezero_core::internal::Change;
@@ -15,6 +15,13 @@ use super::rights::alone;
 use super::syscalls::{Words, change};
 use crate::compat::{company, next};
 use crate::process::fork::without_handlers;
+use crate::process::report::at_exit;
+use crate::process::shortage::{errno_of, with_task};
+
+/// Makes a call that makes a child.
+fn made(call: &dyn Fn() -> c_long) -> c_long {
+    with_task(call, |answer| errno_of(&(*answer as c_int)))
+}
 
 /// libc's `syscall`.
 ///
@@ -39,10 +46,14 @@ pub unsafe extern "C" fn syscall(
     let call = || by_words(words) as c_long;
     match number {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork => without_handlers(call),
-        libc::SYS_clone if is_a_copy(a.addr() as u64) => without_handlers(call),
+        libc::SYS_fork => made(&|| without_handlers(call)),
+        libc::SYS_clone if is_a_copy(a.addr() as u64) => made(&|| without_handlers(call)),
         // SAFETY: the caller keeps the contract of `syscall`.
-        libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
+        libc::SYS_clone3 => made(&|| unsafe { clone3(a, b.addr(), call) }),
+        libc::SYS_exit_group => {
+            at_exit();
+            call()
+        }
         libc::SYS_setuid
         | libc::SYS_setgid
         | libc::SYS_setreuid

@@ -1,21 +1,20 @@
 //! `vfork` in a program with a zone.
 //!
 //! Its child runs in the parent's memory, with the thread-local storage of the thread that
-//! called, while that thread waits and all others run on. To a zone it is one thread more. But
-//! no scrubd starts meanwhile, since it would end with the child, and no limit that the child
-//! sets on itself is taken for the parent's.
+//! called, while that thread waits and all others run on: a [guest](prezero_sys::birth::is_guest).
+//! To a zone it is one thread more. But no scrubd starts in it, since it would end with the child,
+//! and no limit that the child sets on itself is taken for the parent's.
 //!
 //! A function that returns twice on one stack cannot be written in Rust, nor forwarded to:
-//! this is glibc's own, with a call before and one after.
+//! this is glibc's own, with a call where the kernel refused.
 //!
 //! Accepted: a child that a program makes with `clone(CLONE_VM)` and no thread-local storage
 //! of its own, without libc, must not call `malloc`, which would be wrong with glibc's too.
 
 use std::ffi::c_int;
 
-use prezero_sys::thread::vfork as under_way;
-
 use crate::compat::errno::Errno;
+use crate::process::shortage::is_worth_another;
 
 /// libc's `vfork`.
 ///
@@ -26,38 +25,32 @@ use crate::compat::errno::Errno;
 pub unsafe extern "C" fn vfork() -> c_int {
     // The return address waits in a register: the child's calls overwrite it on the stack.
     std::arch::naked_asm!(
-        "sub rsp, 8",
-        "call {before}",
-        "add rsp, 8",
+        "2:",
         "pop rdi",
         "mov eax, {vfork}",
         "syscall",
         "push rdi",
         "test eax, eax",
-        "jne 2f",
+        "js 3f",
         "ret",
-        "2:",
+        "3:",
         "sub rsp, 8",
         "mov edi, eax",
-        "call {after}",
+        "call {failed}",
         "add rsp, 8",
+        "test eax, eax",
+        "jz 2b",
         "ret",
-        before = sym before,
-        after = sym after,
+        failed = sym failed,
         vfork = const libc::SYS_vfork,
     );
 }
 
-extern "C" fn before() {
-    under_way::begins();
-}
-
-/// In the parent, with the kernel's answer; the function's own.
-extern "C" fn after(answer: c_int) -> c_int {
-    under_way::is_over();
-    if answer < 0 {
-        Errno::set(-answer);
-        return -1;
+/// With the kernel's answer: 0 if the call is to be made again, else the function's own.
+extern "C" fn failed(answer: c_int) -> c_int {
+    if is_worth_another(-answer) {
+        return 0;
     }
-    answer
+    Errno::set(-answer);
+    -1
 }

@@ -10,8 +10,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use prezero_core::internal::Change;
+use prezero_sys::birth;
 use prezero_sys::sandbox::{self, Trial};
-use prezero_sys::thread::vfork;
 
 use super::{HEAP, env, never, report};
 
@@ -24,8 +24,8 @@ static CHILD_IS_SPECIAL: AtomicBool = AtomicBool::new(false);
 
 /// Makes a call that installs a filter, where its answer is not negative.
 pub fn confined(call: impl FnOnce() -> isize) -> isize {
-    // The child of a vfork is about to become another program.
-    if sandbox::is_confined() || vfork::is_under_way() {
+    // A guest in this memory speaks for itself alone.
+    if sandbox::is_confined() || birth::is_guest() {
         return call();
     }
     report::write_once();
@@ -80,4 +80,13 @@ pub fn may_live() -> bool {
         return false;
     }
     true
+}
+
+/// To be called when the library is loaded.
+pub fn at_load() {
+    // What a filter may forbid has to be tried first, and short programs are not worth that.
+    if !sandbox::is_filtered() {
+        // What comes later may come from a guest in this memory.
+        birth::current();
+    }
 }

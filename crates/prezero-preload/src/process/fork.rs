@@ -9,6 +9,8 @@ use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use prezero_sys::birth;
+
 use super::holes;
 use crate::compat::next;
 use crate::process;
@@ -40,6 +42,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    birth::begins();
     if let Some(heap) = process::ready() {
         holes::seal_unforked(heap);
         // SAFETY: libc called `before` on this thread. This is the child, and its first handler.
@@ -47,9 +50,9 @@ unsafe extern "C" fn in_child() {
     }
 }
 
-/// Makes a call that makes a child without these handlers, and answers 0 in it. In the child of a `vfork` it is the call
+/// Makes a call that makes a child without these handlers, and answers 0 in it. In a guest in this memory it is the call
 /// alone.
-pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
+pub fn without_handlers(call: impl Fn() -> c_long) -> c_long {
     let is_own = process::ready_and_own().is_some();
     let answer = call();
     if answer == 0 && is_own {
@@ -60,6 +63,7 @@ pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
 
 /// The calling process is a child that such a call made.
 pub fn is_a_child() {
+    birth::begins();
     if let Some(heap) = process::ready() {
         heap.zone().begins_its_stats();
     }

@@ -4,9 +4,11 @@
 //! process does once it has one.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_core::internal::{ADDRESS_SPACE_SHARE, LazyHeap, MIN_LIMIT, MIN_THRESHOLD};
 use prezero_core::{Anonymous, Config, Heap, Zone};
+use prezero_sys::birth;
 use prezero_sys::memory::promises;
 
 use crate::compat::errno::Errno;
@@ -23,10 +25,16 @@ pub mod no_move;
 mod own;
 pub mod report;
 pub mod root;
+pub mod shortage;
+pub mod space;
 pub mod tree;
 
 use bare::Bare;
 use make::make;
+
+/// Bytes that the child of a fork asks for before it has a zone of its own.
+/// Moved by: `cargo test -p prezero-preload --test shim fork`.
+const EARLY: usize = 64 << 20;
 
 static HEAP: LazyHeap<Config> = LazyHeap::new(MIN_THRESHOLD);
 
@@ -61,9 +69,9 @@ pub fn ready() -> Option<&'static Heap> {
     HEAP.ready().map(|(heap, _)| heap)
 }
 
-/// The heap, but not in the child of a vfork, for which it is its parent's.
+/// The heap, but not in a guest in this memory, the child of a vfork or such a clone: for it the heap is its host's.
 pub fn ready_and_own() -> Option<&'static Heap> {
-    ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
+    ready().filter(|_| !birth::is_guest())
 }
 
 /// The knobs that the heap was made with, if it is there.
@@ -83,7 +91,7 @@ pub fn serve_no_more() {
 
 /// The zone keeps what it would have reserved under a limit of `limit` bytes.
 pub fn retreat_to_share_of(limit: usize) {
-    // The child of a vfork sets its own limits.
+    // A guest sets its own limits.
     if let Some(heap) = ready_and_own() {
         let share = limit / ADDRESS_SPACE_SHARE;
         // SAFETY: every export that is given an address asks `Heap::is_unmapped` first.
@@ -93,7 +101,7 @@ pub fn retreat_to_share_of(limit: usize) {
 
 /// What the zone has free goes back to the kernel, zero or not; false if there was nothing.
 pub fn give_back() -> bool {
-    // What the child of a vfork does not need, its parent may.
+    // What a guest does not need, its host may.
     ready_and_own().is_some_and(|heap| {
         let errno = Errno::save();
         let any = heap.zone().reclaim();
@@ -131,7 +139,8 @@ pub fn never() {
 
 #[cold]
 fn start(bytes: usize) -> Option<&'static Heap> {
-    if !prezero_sys::process::has_environment() || resolve() == Next::NotYet {
+    let is_early = || resolve() == Next::NotYet || is_early_in_a_child(bytes);
+    if !prezero_sys::process::has_environment() || is_early() {
         return None;
     }
     let errno = Errno::save();
@@ -145,6 +154,13 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     }
     errno.restore();
     heap
+}
+
+/// Whether a request of `bytes` comes too early for a zone: in the child of a fork that had none. Most such children end
+/// soon, and a zone costs as much as a few of their requests.
+fn is_early_in_a_child(bytes: usize) -> bool {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    birth::is_copied() && ASKED.fetch_add(bytes, Relaxed).saturating_add(bytes) < EARLY
 }
 
 /// What this process does after it made a heap, or found that there is none.
@@ -167,6 +183,9 @@ fn register() {
     fork::register();
     report::register();
     tree::join();
+    if prezero_sys::process::address_space() != usize::MAX {
+        space::begins();
+    }
 }
 
 /// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and

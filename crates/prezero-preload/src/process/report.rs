@@ -28,8 +28,7 @@ use crate::process;
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 /// Its birth, where it is this process or one that this memory was copied from.
 static BIRTH: AtomicU32 = AtomicU32::new(0);
-/// The process that wrote; 0: none. A number, because a child of `vfork` that ends writes it
-/// in its parent's memory.
+/// The process that wrote; 0: none. A number, because children of a fork have a copy.
 static WRITTEN: AtomicI32 = AtomicI32::new(0);
 /// Stands for the process's number in the name of the file.
 const PID: &str = "%p";
@@ -44,8 +43,7 @@ pub fn remember() {
     tree::remember(&reporter);
 }
 
-/// Whether this process reports. The child of a fork has another birth, or another number where the kernel wipes
-/// nothing; that of a vfork has another number.
+/// Whether this process reports. The child of a fork has another birth, a guest in this memory another number.
 pub fn is_reporter() -> bool {
     let birth = BIRTH.load(Ordering::Relaxed);
     birth != 0
@@ -74,8 +72,8 @@ pub extern "C" fn at_exit() {
 /// Writes the report, if that is for this process to do and not done.
 pub extern "C" fn write_once() {
     let reporter = REPORTER.load(Ordering::Relaxed);
-    // It was written before; files may not be opened now.
-    if reporter == 0 || sandbox::is_confined() {
+    // It was written before, and files may not be opened now; or the account is the host's.
+    if reporter == 0 || sandbox::is_confined() || birth::is_guest() {
         return;
     }
     let own = prezero_sys::process::id().cast_signed();

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use prezero_sys::thread::vfork;
+use prezero_sys::birth;
 
 use super::env;
 use crate::compat::errno::Errno;
@@ -16,8 +16,8 @@ use crate::compat::errno::Errno;
 /// To be called after a change of the root. A program that starts others with an environment of its own making
 /// still names the file.
 pub fn has_changed() {
-    // The environment of a child of a vfork is its parent's.
-    if vfork::is_under_way() {
+    // A guest in this memory has its host's environment.
+    if birth::is_guest() {
         return;
     }
     let errno = Errno::save();

@@ -8,11 +8,13 @@
 //! | a child | is counted |
 //! |---|---|
 //! | asks for nothing, so has no zone | not at all, and pays nothing |
+//! | is forked without a zone, and asks for little | not at all, likewise |
 //! | ends by itself | in full |
 //! | is killed, or becomes another program | as far as scrubd has told, 20 ms before at most while scrubd runs |
 //! | closes all descriptors, or clears its environment | in full: the name is kept from its start, and no descriptor |
 //! | has another user or root, or a filter of system calls, by its end | as far as it has told before |
 //! | is made by the kernel's call, not libc's | from its first look for memory beyond its lists |
+//! | runs in its parent's memory (`vfork`, `CLONE_VM`) | with its parent |
 //! | has a limit of file size below that of the file | where another child made the file |
 //! | begins under a filter, or without the variable | not at all |
 //! | outlives the process that reports | as far as it has told |
@@ -31,7 +33,6 @@ use prezero_core::{Gauges, PAGE, Snapshot};
 use prezero_report::processes::{LARGEST, Member, Processes};
 use prezero_report::sums::{add, requested_bytes};
 use prezero_sys::raw::syscall;
-use prezero_sys::thread::vfork;
 use prezero_sys::{birth, file, quiet, sandbox};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -85,11 +86,10 @@ struct Tree {
 static NAME_OF: [AtomicU64; MOST_NAME / 8] = [const { AtomicU64::new(0) }; MOST_NAME / 8];
 /// The file, once it is mapped. The child of a fork has it, too.
 static MAPPED: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
-/// The slot of a process: its birth and number above, the slot's and one below; 0: none.
+/// The slot of a process: its birth above, the slot's number and one below; 0: none.
 static OWN: AtomicU64 = AtomicU64::new(0);
-/// Bits of the slot's number and one, and of a process's, which Linux bounds.
+/// Bits of the slot's number and one.
 const SLOT_BITS: u32 = 16;
-const PID_BITS: u32 = 22;
 /// The process that reports.
 static ROOT: AtomicI32 = AtomicI32::new(0);
 /// Its namespace of processes; 0: not known.
@@ -128,8 +128,7 @@ fn tell(snapshot: &Snapshot) {
 /// The last word of this process: it ends, or may not write any more.
 #[inline(never)]
 pub fn end() {
-    // What the child of a vfork has is its parent's.
-    if ROOT.load(Relaxed) == 0 || vfork::is_under_way() || !is_child() {
+    if ROOT.load(Relaxed) == 0 || !is_child() {
         return;
     }
     let zone = process::ready().map(|heap| heap.zone());
@@ -169,22 +168,21 @@ fn write(snapshot: &Snapshot, state: u32) {
 /// The slot of this process. Asks the kernel for the file only where it is not mapped yet.
 fn own_slot() -> Option<&'static Slot> {
     let tree = tree()?;
-    let pid = own_number();
     let own = OWN.load(Acquire);
-    let process = u64::from(birth::current()) << PID_BITS | pid as u64;
-    if own >> SLOT_BITS == process << SLOT_BITS >> SLOT_BITS {
+    let birth = u64::from(birth::current());
+    if own >> SLOT_BITS == birth {
         return tree.slots.get((own as u16 as usize).wrapping_sub(1));
     }
     let nth = tree.taken.fetch_add(1, Relaxed);
     let slot = usize::try_from(nth).ok().and_then(|nth| tree.slots.get(nth));
     // Without a slot the word says so: no slot has that number.
-    let mine = process << SLOT_BITS | if slot.is_some() { nth + 1 } else { u64::from(u16::MAX) };
+    let mine = birth << SLOT_BITS | if slot.is_some() { nth + 1 } else { u64::from(u16::MAX) };
     if OWN.compare_exchange(own, mine, AcqRel, Acquire).is_err() {
         // scrubd and the program's end, at the same time: the slot that was taken here stays empty.
         return own_slot();
     }
     let slot = slot?;
-    slot.pid.store(pid, Relaxed);
+    slot.pid.store(own_number(), Relaxed);
     let mut name = [0; NAME];
     write_text(&slot.name, process_name(&mut name));
     slot.state.store(TELLS, Release);
@@ -266,11 +264,8 @@ fn is_whole(file: &OwnedFd, length: usize, create: OFlags) -> bool {
 
 /// Whether the limit of file size leaves room.
 fn may_be_as_long(length: usize) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    let to = (&raw mut limit).addr();
-    // SAFETY: the struct is there for the call to fill.
-    unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE as usize, 0, to]) };
-    limit.rlim_cur >= length as libc::rlim_t
+    prezero_sys::process::limit(prezero_sys::process::RLIMIT_FSIZE)
+        .is_none_or(|most| most >= length as u64)
 }
 
 /// Whether this process is in another namespace, where the number of the one that reports is another's or none.

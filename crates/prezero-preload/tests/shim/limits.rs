@@ -1,5 +1,7 @@
 //! The kernel refuses, limits are reached, threads cannot start: the program goes on.
 
+use std::process::Command;
+
 use crate::run::{bare, compile, run, run_c, shimmed};
 
 #[test]
@@ -110,11 +112,45 @@ fn program_that_may_have_no_thread_goes_on_without_one() {
 }
 
 #[test]
+fn the_last_task_that_a_user_may_have_is_the_programs() {
+    // SAFETY: no terms.
+    if unsafe { libc::geteuid() } != 0 {
+        return println!("not tried: it takes root to be a user that has no other task");
+    }
+    let program = compile("limits_tasks.c", &[]);
+    let calls = [
+        ["fork", "vfork", "_Fork", "clone", "shared", "number", "clone3"].as_slice(),
+        &["pthread_create", "thrd_create", "posix_spawn", "posix_spawnp"],
+        &["system", "popen", "daemon"],
+    ];
+    let first = 0x4000_0000 + std::process::id() * 64;
+    for (call, user) in calls.concat().into_iter().zip((first..).step_by(2)) {
+        let as_user =
+            |mut command: Command, user: u32| run(command.args([call, &user.to_string()]));
+        assert_eq!(as_user(bare(&program), user), "good\n", "{call} without the shim");
+        assert_eq!(as_user(shimmed(&program), user + 1), "good\n", "{call}");
+    }
+}
+
+#[test]
 fn address_space_limit_that_suffices_without_the_shim_suffices_with_it() {
     let program = compile("limits_given.c", &[]);
     for limit in ["64", "100", "256", "600", "1024", "6000"] {
         assert_eq!(run(bare(&program).arg(limit)), "good\n");
         assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
+    }
+}
+
+#[test]
+fn address_space_that_idles_is_the_programs_when_it_finds_no_more() {
+    /// MiB of the library and its records, and the ends of blocks that are out; of free blocks there are 60.
+    const OWN: i64 = 16;
+    let program = compile("limits_space.c", &[]);
+    let number = |said: String| said.trim().parse::<i64>().expect("a number");
+    for way in ["small", "zeroed", "mapped", "grown", "threads"] {
+        let without = number(run(bare(&program).arg(way)));
+        let with = number(run(shimmed(&program).arg(way)));
+        assert!(with >= without - OWN, "{way}: {with} MiB, {without} without the shim");
     }
 }
 

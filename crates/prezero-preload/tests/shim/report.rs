@@ -81,7 +81,28 @@ fn each_process_with_a_zone_writes_a_file_of_its_own_if_the_name_has_its_number(
         let name = name.to_string_lossy();
         name.strip_prefix("of-")?.strip_suffix(".json")?.parse::<u32>().ok()
     };
-    assert_eq!(names.iter().filter_map(number).count(), 3, "parent, fork, vfork: {names:?}");
+    assert_eq!(names.iter().filter_map(number).count(), 2, "parent and fork: {names:?}");
+}
+
+#[test]
+fn children_in_the_same_memory_are_counted_with_their_parent_and_once() {
+    let program = compile("report_shared.c", &[]);
+    let ways = ["vfork", "exec", "spawn", "shared", "beside", "thread"];
+    for (way, as_root) in ways.iter().flat_map(|way| [(way, true), (way, false)]) {
+        let begin = if as_root { "exec $PROGRAM $WAY" } else { "$PROGRAM $WAY; exit 0" };
+        let mut command: Command = bare("sh");
+        let script = "PREZERO_PID=$$ LD_PRELOAD=$SHIM exec sh -c \"$BEGIN\"";
+        command.args(["-c", script]).env("BEGIN", begin).env("WAY", way).env("PROGRAM", &program);
+        let tree = format!("/dev/shm/prezero-tree-test-{}-{way}-{as_root}", std::process::id());
+        command.env("SHIM", shim()).env("PREZERO_STATS", "-").env("PREZERO_TREE", tree);
+        let output = ends(&mut command);
+        assert!(output.status.success(), "{way}: {}", describe(&output));
+        let said = text(&output.stdout);
+        let lines = text(&output.stderr);
+        let mut words = lines.split_whitespace().skip_while(|word| *word != "zero_requests");
+        let counted = words.nth(1);
+        assert_eq!(counted, Some(said.trim()), "{way}, {as_root}: {lines}");
+    }
 }
 
 /// The tree of `report_tree.c` behind a shell, as `prezero run -- ./start.sh` starts it.

@@ -57,6 +57,11 @@ impl Life {
         [self.number.as_ptr(), self.alive.as_ptr()]
     }
 
+    /// Whether there is, or was, a thread of that number.
+    pub fn has_begun(&self) -> bool {
+        self.number.load(Acquire) != 0
+    }
+
     /// Whether the thread is gone: the process has no such number any more.
     pub fn is_over(&self) -> bool {
         if self.alive.load(Acquire) != 0 {

@@ -8,7 +8,6 @@
 //! | `unheard` | signals blocked for a moment |
 //! | `cpus` | which CPU, which there are, which a thread may use |
 //! | `clock`, `futex` | time, and waiting for a word |
-//! | [`vfork`] | whether the child of a `vfork` runs in this memory |
 
 mod clock;
 mod cpus;
@@ -18,7 +17,6 @@ mod life;
 mod spawn;
 mod spawner;
 mod unheard;
-pub mod vfork;
 
 pub use clock::{monotonic_ns, thread_cpu_ns};
 pub use cpus::{CpuMask, affinity, cpu_count, current_cpu, process_affinity, set_affinity};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
 use prezero_host::Topology;
-use prezero_host::pressure::{CpuRank, Memory, Pressure, Verdict};
+use prezero_host::pressure::{CpuRank, Memory, Pressure, Room, Verdict};
 use prezero_sys::thread::{self, Waited};
 
 use super::ctl::Ctl;
@@ -251,6 +251,9 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     fn step(&mut self, now: u64) -> Step {
         let verdict = self.sample(now);
+        if verdict.is_some_and(|verdict| verdict.room == Room::Little) {
+            self.zone.waker.takes_too_much();
+        }
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Throttle::Pressed,
             _ if self.backoff.is_crowded() => Throttle::Crowded,

@@ -26,6 +26,10 @@ const PATIENCE_NS: u64 = 2_000_000_000;
 const DEARER: u32 = 2;
 const DEAREST: u32 = 8;
 
+/// What `overdue` says of a scrubd that has no successor.
+/// Fixed: a state of a word.
+const FOR_GOOD: u32 = 2;
+
 /// What a call that scrubd must not live through changes for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -84,6 +88,20 @@ impl Waker {
         Outcome::Ended
     }
 
+    pub(crate) fn ends(&self) -> u32 {
+        self.ends.load(Relaxed)
+    }
+
+    /// Ends it, and none starts again. One that is only about to be is the caller's own.
+    pub(crate) fn give_up(&self) {
+        if self.life.has_begun() {
+            if self.end() == Outcome::Ended {
+                let _ = self.word.compare_exchange(GONE, FAILED, SeqCst, Relaxed);
+            }
+            self.end_is_over();
+        }
+    }
+
     pub(crate) fn end_is_over(&self) {
         self.enders.fetch_sub(1, SeqCst);
     }
@@ -99,10 +117,16 @@ impl Waker {
         self.process.load(Relaxed) != prezero_sys::process::id()
     }
 
+    /// It takes what the program may need: it ends as soon as it can, and none starts again.
+    pub(crate) fn takes_too_much(&self) {
+        self.overdue.store(FOR_GOOD, Relaxed);
+    }
+
     /// scrubd's last act but to end. Its legacy to the next scrubd is written down before.
     pub(crate) fn mark_ended(&self) {
         self.idle_thread.store(0, Relaxed);
-        self.word.store(GONE, SeqCst);
+        let for_good = self.overdue.load(Relaxed) == FOR_GOOD;
+        self.word.store(if for_good { FAILED } else { GONE }, SeqCst);
     }
 
     /// Files lie elsewhere from now on.

@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
-use prezero_sys::sandbox;
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
+use prezero_sys::{birth, sandbox};
 
 use crate::count::counters::Counters;
 use crate::count::snapshot::Snapshot;
@@ -208,8 +208,8 @@ impl Waker {
     #[allow(unsafe_code)]
     fn begin(&self) {
         let zone = self.zone.load(Acquire);
-        // The caller may be the child of a vfork, and the thread would end with it.
-        if zone.is_null() || thread::vfork::is_under_way() || sandbox::is_confined() {
+        // The caller may be a guest in this memory, and the thread would end with it.
+        if zone.is_null() || birth::is_guest() || sandbox::is_confined() {
             return;
         }
         let before = self.word.load(Acquire);

@@ -38,6 +38,18 @@ impl<B: Backing> Zone<B> {
         if self.has_parents_stats() { 0 } else { self.counted(Counter::Misses) }
     }
 
+    /// How often scrubd ended for a call.
+    pub fn scrubd_ends(&self) -> u32 {
+        self.waker.ends()
+    }
+
+    /// Ends scrubd for as long as this process lives, which needs the task. Whether it ended since it had done so `before`
+    /// times.
+    pub fn give_scrubd_up(&self, before: u32) -> bool {
+        self.waker.give_up();
+        self.waker.ends() != before
+    }
+
     /// Makes a call that no scrubd may live through. Where none was there it costs next to nothing;
     /// in the child of a vfork it is the call alone. Leaves `errno` as the call left it.
     pub fn without_scrubd<R>(&self, change: Change, call: impl FnOnce() -> R) -> R {

@@ -66,6 +66,54 @@ early! {
     valloc(size: usize) -> Address { arena::alloc(size, 4096) }
     pvalloc(size: usize) -> Address { arena::alloc(size.next_multiple_of(4096), 4096) }
     malloc_usable_size(_ptr: Address) -> usize { 0 }
+
+    // No program's constructor makes children while the functions are looked up.
+    daemon(stays: c_int, speaks: c_int) -> c_int { refused() }
+    thrd_create(thread: Address, entry: Start, with: Address) -> c_int { refused().abs() }
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int { libc::EAGAIN }
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, how: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int { libc::EAGAIN }
+    popen(command: *const c_char, kind: *const c_char) -> *mut FILE {{ refused(); ptr::null_mut() }}
+    system(command: *const c_char) -> c_int { refused() }
+}
+
+/// libc's, with the handlers.
+pub unsafe extern "C" fn fork_by_libc() -> pid_t {
+    // SAFETY: no terms.
+    once_known(&SLOTS.fork, fork_by_libc as *mut c_void, || unsafe { super::fork() }, refused)
+}
+
+fn refused() -> c_int {
+    Errno::set(libc::EAGAIN);
+    -1
+}
+
+/// glibc before 2.34 has it in a library that may be loaded later, and for one object alone.
+pub unsafe extern "C" fn pthread_create(
+    thread: Address,
+    how: *const c_void,
+    entry: Start,
+    with: Address,
+) -> c_int {
+    let (slot, me) = (&SLOTS.pthread_create, pthread_create as *mut c_void);
+    if resolve() == Next::NotYet || slot.load(Ordering::Relaxed) == me {
+        // SAFETY: the names end in NUL. Nothing is loaded, and what is stays for the thread that is about to run there.
+        let found = unsafe {
+            let library =
+                libc::dlopen(c"libpthread.so.0".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if library.is_null() {
+                return libc::EAGAIN;
+            }
+            libc::dlsym(library, c"pthread_create".as_ptr())
+        };
+        if found.is_null() {
+            return libc::EAGAIN;
+        }
+        slot.store(found, Ordering::Relaxed);
+    }
+    // SAFETY: the caller keeps the terms of the function of that name.
+    unsafe { super::pthread_create(thread, how, entry, with) }
 }
 
 /// Stays where no program is linked with the name any more: what glibc keeps of it is its `free`.
