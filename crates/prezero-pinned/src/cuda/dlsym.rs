@@ -56,7 +56,15 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> Answer 
         return none;
     }
     // SAFETY: the caller's string, which ends in NUL.
-    let Some(known) = names::known(unsafe { CStr::from_ptr(name) }) else { return none };
+    let name = unsafe { CStr::from_ptr(name) };
+    if let Some(ours) = crate::of_libc(name) {
+        // By a handle of libc: the next library that has the name. Others' functions stay theirs.
+        let address = look_up(handle, name);
+        let is_libcs = !address.is_null() && address == look_up(libc::RTLD_NEXT, name);
+        let address = if is_libcs { ours.cast_mut().cast() } else { address };
+        return Answer { address, is_answer: 1 };
+    }
+    let Some(known) = names::known(name) else { return none };
     let mut address = look_up(handle, known.slot.symbol);
     if address == known.ours.cast_mut().cast() {
         if known.slot.real().is_none() {
