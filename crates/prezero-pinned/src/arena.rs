@@ -385,8 +385,10 @@ mod advice;
 mod files;
 mod fork;
 mod growth;
+mod transfer;
 
 pub use growth::Resize;
+pub use transfer::Way;
 
 /// Maps the pages that are there: a fault for each large page, now and not in the program's loop.
 fn populate(map: *mut c_void, len: usize) {

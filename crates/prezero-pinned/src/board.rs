@@ -244,18 +244,22 @@ impl Board {
         })
     }
 
-    /// The file has another size than it had when the kernel was asked last: `clear` clears bytes of the lease, as the
-    /// kernel has those of the file that were cut off.
-    pub fn resized(&self, stat: &libc::stat, clear: impl Fn(usize, usize)) -> Option<Bound> {
+    /// A part of the lease that a file is, whose size the kernel has told. `cut_off` hears that it is smaller than it was, and
+    /// says how much of it is the lease's from now on.
+    pub fn sized(
+        &self,
+        stat: &libc::stat,
+        cut_off: impl FnOnce(&Bound, usize) -> usize,
+    ) -> Option<Bound> {
         self.with_files(|files| {
             let same = |each: &&mut Bound| (each.device, each.inode) == (stat.st_dev, stat.st_ino);
             let each = files.iter_mut().find(same).filter(|each| each.len > 0)?;
             let size = stat.st_size as usize;
             if size < each.size.min(each.len) {
-                clear(each.offset + size, each.size.min(each.len) - size);
+                each.len = cut_off(each, size);
             }
             each.size = size;
-            Some(*each)
+            (each.len > 0).then_some(*each)
         })
     }
 }

@@ -16,11 +16,12 @@
 //! Private memory of the lease is hidden from children, which fault there: a lease cannot be copied on write.
 //! A process that closes the descriptors of this library gives its parts to others, which the kernel's locks decide.
 //!
-//! Layers: raw, said, lease, ranks, board, table, arena, shim, plain, cuda
+//! Layers: raw, said, lease, ranks, board, table, arena, shim, plain, cuda, io
 
 mod arena;
 mod board;
 mod cuda;
+mod io;
 mod lease;
 mod plain;
 mod ranks;
@@ -155,12 +156,12 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
 }
 
 /// A file gets a size. It is looked at before too: it may have lost its content since, and would get another size now.
-fn resized(look: impl Fn() -> Option<libc::stat>, work: impl Fn() -> c_int) -> c_int {
+fn resized(file: c_int, work: impl FnOnce() -> c_int) -> c_int {
     let Some(arena) = arena() else { return work() };
-    arena.look_at(look());
+    arena.look_at(file);
     let done = work();
     let why = raw::error();
-    arena.look_at(look());
+    arena.look_at(file);
     raw::fail(why);
     done
 }
@@ -169,13 +170,13 @@ fn resized(look: impl Fn() -> Option<libc::stat>, work: impl Fn() -> c_int) -> c
 /// As for `truncate(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn truncate(path: *const c_char, len: off_t) -> c_int {
-    // A link is followed by the kernel, and not here: then the next look at the file notices.
-    let look = || {
-        // SAFETY: the caller's path, which ends in NUL.
-        let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) })?;
-        raw::stat_path(libc::AT_FDCWD, path)
-    };
-    resized(look, || raw::truncate(path, len))
+    // SAFETY: the caller's path, which ends in NUL.
+    let text = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
+    let known = arena().filter(|arena| text.is_some_and(|text| arena.has_file(text)));
+    let Some(file) = known.and_then(|_| raw::open(text?)) else { return raw::truncate(path, len) };
+    let done = resized(file, || raw::truncate(path, len));
+    raw::close(file);
+    done
 }
 
 /// # Safety
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn truncate64(path: *const c_char, len: off_t) -> c_int {
 /// A file gets a size, and may become a part of the lease by it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ftruncate(file: c_int, len: off_t) -> c_int {
-    let done = resized(|| raw::stat(file), || raw::ftruncate(file, len));
+    let done = resized(file, || raw::ftruncate(file, len));
     if let Some(arena) = arena().filter(|_| done == 0) {
         arena.sized(file);
     }
@@ -333,5 +334,6 @@ fn of_libc(name: &CStr) -> Option<*const ()> {
         (c"unlinkat", unlinkat as *const ()),
         (c"shm_unlink", shm_unlink as *const ()),
     ];
-    all.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours)
+    let found = all.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours);
+    found.or_else(|| io::of_libc(name))
 }

@@ -2,6 +2,7 @@
 //!
 //! Each argument is as wide as a register: the kernel reads all of it.
 
+use std::io::Write;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use prezero_sys::mapping::TMPFS;
@@ -35,11 +36,23 @@ pub fn truncate(path: *const c_char, len: i64) -> c_int {
     unsafe { libc::syscall(libc::SYS_truncate, path, len) as c_int }
 }
 
-/// Whether a descriptor was opened to write.
-pub fn may_write(file: c_int) -> bool {
+/// What a descriptor was opened for: `O_ACCMODE` and others. Of none at all, every flag.
+pub fn flags(file: c_int) -> c_int {
     // SAFETY: a question to the kernel about a number.
-    let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
+    unsafe { libc::fcntl(file, libc::F_GETFL) }
+}
+
+/// `lseek`.
+pub fn seek(file: c_int, to: i64, whence: c_int) -> i64 {
+    // SAFETY: a question to the kernel about a number.
+    unsafe { libc::syscall(libc::SYS_lseek, c_long::from(file), to, c_long::from(whence)) }
+}
+
+/// `openat`.
+pub fn open_as(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    let (folder, flags) = (c_long::from(folder), c_long::from(flags));
+    // SAFETY: the caller's path, for the kernel to look at.
+    unsafe { libc::syscall(libc::SYS_openat, folder, path, flags, mode as c_long) as c_int }
 }
 
 /// Opens a file to read and write; `None`: there is none.
@@ -48,17 +61,32 @@ pub fn open(path: &CStr) -> Option<c_int> {
 }
 
 fn open_for(path: &CStr, access: c_int) -> Option<c_int> {
-    let (here, flags) = (c_long::from(libc::AT_FDCWD), access | libc::O_CLOEXEC);
-    // SAFETY: a path that ends in NUL.
-    let file =
-        unsafe { libc::syscall(libc::SYS_openat, here, path.as_ptr(), c_long::from(flags), 0) };
-    c_int::try_from(file).ok().filter(|&file| file >= 0)
+    let file = open_as(libc::AT_FDCWD, path.as_ptr(), access | libc::O_CLOEXEC, 0);
+    (file >= 0).then_some(file)
 }
 
-/// Each mapping of this process as the kernel has it now: its addresses and its protection. Nothing here allocates.
-pub fn mappings(mut each: impl FnMut(usize, usize, c_int)) {
+/// Opens the file of a descriptor anew, to read and write. Nothing here allocates.
+pub fn reopened(file: c_int) -> Option<c_int> {
+    let mut path = [0; 32];
+    write!(&mut path[..31], "/proc/self/fd/{file}").ok()?;
+    open(CStr::from_bytes_until_nul(&path).ok()?)
+}
+
+/// A mapping of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    pub from: usize,
+    pub to: usize,
+    pub protection: c_int,
+    /// `MAP_SHARED` or `MAP_PRIVATE`.
+    pub sharing: c_int,
+    pub has_file: bool,
+}
+
+/// Each mapping as the kernel has it now. Nothing here allocates.
+pub fn mappings(mut each: impl FnMut(Mapping)) {
     let Some(file) = open_for(c"/proc/self/maps", libc::O_RDONLY) else { return };
-    let (mut text, mut line, mut len) = ([0_u8; 4096], [0; 64], 0);
+    let (mut text, mut line, mut len) = ([0_u8; 4096], [0; 96], 0);
     loop {
         // SAFETY: room for the answer.
         let read = unsafe {
@@ -67,8 +95,8 @@ pub fn mappings(mut each: impl FnMut(usize, usize, c_int)) {
         let Ok(read @ 1..) = usize::try_from(read) else { break };
         for &byte in &text[..read] {
             if byte == b'\n' {
-                if let Some((from, to, protection)) = mapping(&line[..len]) {
-                    each(from, to, protection);
+                if let Some(mapping) = mapping(&line[..len]) {
+                    each(mapping);
                 }
                 len = 0;
             } else if len < line.len() {
@@ -80,15 +108,22 @@ pub fn mappings(mut each: impl FnMut(usize, usize, c_int)) {
     close(file);
 }
 
-/// The beginning of a line: `7f00-7f01 rw-p`.
-fn mapping(line: &[u8]) -> Option<(usize, usize, c_int)> {
-    let mut words = line.split(|byte| b" -".contains(byte));
-    let mut number = || usize::from_str_radix(str::from_utf8(words.next()?).ok()?, 16).ok();
-    let (from, to) = (number()?, number()?);
-    let rights = line.iter().position(|&byte| byte == b' ').and_then(|at| line.get(at + 1..at + 4))?;
+/// The beginning of a line: `7f00-7f01 rw-p 0 00:01 7 `.
+fn mapping(line: &[u8]) -> Option<Mapping> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let (place, rights, inode) = (words.next()?, words.next()?, words.nth(2)?);
+    let number = |text| usize::from_str_radix(str::from_utf8(text).ok()?, 16).ok();
+    let middle = place.iter().position(|&byte| byte == b'-')?;
     let all = [(b'r', libc::PROT_READ), (b'w', libc::PROT_WRITE), (b'x', libc::PROT_EXEC)];
-    let rights = rights.iter().zip(all).filter(|(has, (right, _))| **has == *right);
-    Some((from, to, rights.map(|(_, (_, right))| right).sum()))
+    let has = rights.iter().zip(all).filter(|(has, (right, _))| **has == *right);
+    let is_shared = rights.get(3) == Some(&b's');
+    Some(Mapping {
+        from: number(&place[..middle])?,
+        to: number(&place[middle + 1..])?,
+        protection: has.map(|(_, (_, right))| right).sum(),
+        sharing: if is_shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE },
+        has_file: inode != b"0",
+    })
 }
 
 /// Closes a descriptor of this library's.
@@ -106,11 +141,11 @@ pub fn stat(file: c_int) -> Option<libc::stat> {
     (done == 0).then(|| unsafe { stat.assume_init() })
 }
 
-/// `lstat` of a path in a folder; `None`: nothing is there.
-pub fn stat_path(folder: c_int, path: &CStr) -> Option<libc::stat> {
+/// `fstatat` of a path in a folder; `None`: nothing is there.
+pub fn stat_path(folder: c_int, path: &CStr, flags: c_int) -> Option<libc::stat> {
     let mut stat = std::mem::MaybeUninit::uninit();
     let here = c_long::from(folder);
-    let flags = c_long::from(libc::AT_SYMLINK_NOFOLLOW);
+    let flags = c_long::from(flags);
     // SAFETY: a path that ends in NUL, and room for the answer.
     let done = unsafe {
         libc::syscall(libc::SYS_newfstatat, here, path.as_ptr(), stat.as_mut_ptr(), flags)

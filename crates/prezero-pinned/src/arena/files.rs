@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_int, c_void};
 
 use prezero_sys::mapping::room;
 
-use super::{Arena, SMALL, populate, unmap};
+use super::{Arena, SMALL, pointer, populate, unmap};
 use crate::board::{Bound, Kind};
 use crate::raw;
 use crate::table::{Segment, Table};
@@ -21,9 +21,8 @@ use crate::table::{Segment, Table};
 /// The device of `/dev/shm`, if it is a tmpfs of its own; 0: it is not. On a disk, or as a folder of another file system,
 /// it shares its device with files that programs read and write.
 pub fn shm() -> u64 {
-    let device = |path: &CStr| raw::stat_path(libc::AT_FDCWD, path).map_or(0, |stat| stat.st_dev);
-    // A link is followed.
-    let (own, around) = (device(c"/dev/shm/."), device(c"/dev/shm/.."));
+    let device = |path: &CStr| raw::stat_path(libc::AT_FDCWD, path, 0).map_or(0, |stat| stat.st_dev);
+    let (own, around) = (device(c"/dev/shm"), device(c"/dev/shm/.."));
     if own == around || !raw::is_tmpfs(c"/dev/shm") { 0 } else { own }
 }
 
@@ -36,37 +35,80 @@ impl Arena {
             && self.grain == SMALL
     }
 
-    /// The part that this file is, whose size the kernel has told now.
-    fn bound(&self, stat: &libc::stat) -> Option<Bound> {
-        if !self.board.has_files() || !self.is_candidate(stat) {
+    /// The part that this descriptor's file is, as long as the kernel says now.
+    pub(super) fn bound(&self, file: c_int) -> Option<Bound> {
+        if !self.board.has_files() {
             return None;
         }
-        self.with(|_| {
-            self.board.resized(stat, |from, len| {
-                self.lease.clear(self.page, from, len);
-            })
+        let stat = raw::stat(file).filter(|stat| self.is_candidate(stat))?;
+        self.with(|table| {
+            self.board.sized(&stat, |bound, size| self.cut_off(table, file, bound, size))
         })
     }
 
     /// The size of this file may have changed.
-    pub fn look_at(&self, stat: Option<libc::stat>) {
-        stat.and_then(|stat| self.bound(&stat));
+    pub fn look_at(&self, file: c_int) {
+        self.bound(file);
+    }
+
+    /// A file was cut off at this size. The windows of this process that lie behind it become the file's own, and no
+    /// part of the file lies there any more; where another process has windows there they are cleared. Returns the length of
+    /// the part.
+    fn cut_off(&self, table: &mut Table, file: c_int, bound: &Bound, size: usize) -> usize {
+        let clear = |to: usize| {
+            if size < to {
+                self.lease.clear(self.page, bound.offset + size, to - size);
+            }
+        };
+        let len = size.next_multiple_of(SMALL);
+        let (end, old) = (bound.offset + len, bound.offset + bound.len.next_multiple_of(SMALL));
+        let first = end - end % self.page;
+        let held = old.next_multiple_of(self.page) - first;
+        let own = raw::reopened(file);
+        let is_alone = end < old && own.is_some() && self.lease.cut(first, held).is_ok();
+        if !is_alone {
+            clear(bound.len.min(bound.size));
+            own.inspect(|&own| raw::close(own));
+            return bound.len;
+        }
+        clear(len);
+        let own = own.unwrap_or(file);
+        raw::mappings(|raw::Mapping { mut from, to, protection, sharing, .. }| {
+            while let Some(window) = table.first_in(from, to) {
+                let window = window.between(from, to);
+                from = window.end();
+                if window.base != bound.offset || window.kind != Kind::File {
+                    continue;
+                }
+                let before = end.saturating_sub(window.offset).min(window.len);
+                if before < window.len {
+                    let (at, len) = (window.at + before, window.len - before);
+                    let begin = (window.offset + before - bound.offset) as i64;
+                    let flags = sharing | libc::MAP_FIXED;
+                    // SAFETY: in place of what the kernel has cut off.
+                    let map =
+                        unsafe { raw::mmap(pointer(at), len, protection, flags, own, begin) };
+                    if map.is_some() {
+                        self.forget(table, at, at + len);
+                    }
+                }
+            }
+        });
+        raw::close(own);
+        // What was locked to know that no other has it, and this process has not either.
+        table.have(first, held);
+        self.give_back(table, first, held);
+        len
     }
 
     /// A file has a size: binds it, if it is new.
     pub fn sized(&self, file: c_int) {
         let is_new = |stat: &libc::stat| stat.st_blocks == 0 && stat.st_nlink > 0;
-        let Some(stat) = raw::stat(file).filter(|stat| self.shm != 0 && stat.st_dev == self.shm)
-        else {
-            return;
-        };
+        let is_shm = |stat: &libc::stat| self.shm != 0 && stat.st_dev == self.shm;
+        let Some(stat) = raw::stat(file).filter(is_shm) else { return };
         let len = stat.st_size as usize;
-        if self.bound(&stat).is_some()
-            || !is_new(&stat)
-            || !self.is_for(len)
-            || self.is_of_a_pool()
-            || !self.is_candidate(&stat)
-        {
+        let is_it = is_new(&stat) && self.is_for(len) && self.bound(file).is_none();
+        if !is_it || self.is_of_a_pool() || !self.is_candidate(&stat) {
             return;
         }
         let Some(offset) = self.cut(len, Kind::File, self.ranks.mine()) else { return };
@@ -81,21 +123,21 @@ impl Arena {
     pub fn reserved(&self, file: c_int, from: i64, len: i64, keeps_size: bool) -> bool {
         let end = from.checked_add(len).filter(|_| from >= 0 && len > 0);
         let (Some(end), Some(stat)) = (end, raw::stat(file)) else { return false };
-        if !self.is_candidate(&stat) || !raw::may_write(file) {
+        if !self.is_candidate(&stat) || raw::flags(file) & libc::O_ACCMODE == libc::O_RDONLY {
             return false;
         }
         let grows = stat.st_size < end && !keeps_size;
         let is_there = |bound: Bound| end as usize <= bound.len;
-        if let Some(bound) = self.bound(&stat) {
+        if let Some(bound) = self.bound(file) {
             let done = is_there(bound) && (!grows || raw::ftruncate(file, end) == 0);
-            self.look_at(raw::stat(file));
+            self.look_at(file);
             return done;
         }
         if from != 0 || !grows || !self.is_for(end as usize) || raw::ftruncate(file, end) != 0 {
             return false;
         }
         self.sized(file);
-        let done = raw::stat(file).and_then(|stat| self.bound(&stat)).is_some_and(is_there);
+        let done = self.bound(file).is_some_and(is_there);
         if !done {
             raw::ftruncate(file, stat.st_size);
         }
@@ -104,7 +146,7 @@ impl Arena {
 
     /// The kernel has made a hole in a file.
     pub fn punched(&self, file: c_int, from: i64, len: i64) {
-        if let Some(bound) = raw::stat(file).and_then(|stat| self.bound(&stat)) {
+        if let Some(bound) = self.bound(file) {
             let from = (from as usize).min(bound.len);
             let len = (len as usize).min(bound.len - from);
             if len > 0 {
@@ -124,7 +166,7 @@ impl Arena {
         offset: i64,
     ) -> Option<Result<*mut c_void, c_int>> {
         let stat = raw::stat(file).filter(|stat| self.is_candidate(stat))?;
-        let Some(bound) = self.bound(&stat) else {
+        let Some(bound) = self.bound(file) else {
             let (device, inode) = (stat.st_dev, stat.st_ino);
             self.with(|_| self.board.bind(Bound { device, inode, ..Bound::default() }));
             return None;
@@ -203,9 +245,15 @@ impl Arena {
         is_it
     }
 
+    /// Whether this path is a file that may be a part of the lease. A link is followed.
+    pub fn has_file(&self, path: &CStr) -> bool {
+        self.board.has_files()
+            && raw::stat_path(libc::AT_FDCWD, path, 0).is_some_and(|stat| self.is_candidate(&stat))
+    }
+
     /// What this path's file is, before its name goes.
     pub fn named(&self, folder: c_int, path: &CStr) -> Option<(u64, u64)> {
-        let stat = raw::stat_path(folder, path)?;
+        let stat = raw::stat_path(folder, path, libc::AT_SYMLINK_NOFOLLOW)?;
         (self.is_candidate(&stat) && stat.st_nlink == 1).then_some((stat.st_dev, stat.st_ino))
     }
 

@@ -6,7 +6,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Arena, SMALL, pointer, unmap};
+use prezero_sys::mapping::room;
+
+use super::{Arena, SMALL, pointer, populate, unmap};
 use crate::board::Kind;
 use crate::raw;
 use crate::table::{Segment, Table};
@@ -71,19 +73,23 @@ impl Arena {
                 return Some(Err(libc::ENOMEM));
             }
             let is_whole = |part: &Segment| part.at <= from && to <= part.end();
-            let Some(part) = first else { return Some(self.remap(table, asked)) };
             let stays = asked.has(libc::MREMAP_DONTUNMAP) || len == 0;
-            let moves = asked.has(libc::MREMAP_FIXED) || stays || new > len;
-            Some(if !moves || is_whole(&part) && new <= len && !stays {
-                self.remap(table, asked)
-            } else if asked.is_wrong() {
+            let Some(part) = first.filter(|_| stays || new > len || asked.has(libc::MREMAP_FIXED))
+            else {
+                return Some(self.remap(table, asked));
+            };
+            Some(if asked.is_wrong() {
                 Err(libc::EINVAL)
             } else if part.kind == Kind::Private {
                 self.grow(table, Some(part).filter(is_whole), asked)
-            } else if part.kind == Kind::File && is_whole(&part) && !stays {
+            } else if stays {
+                Err(libc::ENOMEM)
+            } else if new <= len {
+                self.remap(table, asked)
+            } else if part.kind == Kind::File && is_whole(&part) {
                 self.grow_window(table, part, asked)
             } else {
-                Err(libc::ENOMEM)
+                self.one_mapping(table, from, len).and(Err(libc::ENOMEM))
             })
         })
     }
@@ -106,15 +112,35 @@ impl Arena {
         Ok(map)
     }
 
-    /// The same, and what lies behind the part in the lease is the mapping's too; it is held already.
-    fn remap_on(&self, table: &mut Table, part: Segment, asked: Resize) -> Result<*mut c_void, c_int> {
-        let (from, more) = (part.offset + (asked.end() - part.at), asked.new - asked.len);
-        let map = self.remap(table, asked);
-        if let Ok(map) = map {
-            let at = map.addr() + asked.len;
-            self.note(table, Segment { at, len: more, offset: from, ..part });
+    /// A mapping grows: what lies behind the part in the lease is its too, and is held already. Where there is no room it moves,
+    /// to where one of the lease's pages may begin.
+    fn remap_on(
+        &self,
+        table: &mut Table,
+        part: Segment,
+        asked: Resize,
+    ) -> Result<*mut c_void, c_int> {
+        let Resize { at, len, new, .. } = asked;
+        let (offset, more) = (part.offset + (at - part.at), new - len);
+        let is_free = asked.flags == libc::MREMAP_MAYMOVE;
+        let here = Resize { flags: if is_free { 0 } else { asked.flags }, ..asked };
+        let mut map = self.remap(table, here);
+        if is_free && map == Err(libc::ENOMEM) {
+            let shift = offset % self.page;
+            map = room(0, new + shift, self.page).ok_or(libc::ENOMEM).and_then(|room| {
+                unmap(room, shift);
+                let to = room.wrapping_byte_add(shift);
+                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                self.remap(table, Resize { flags, to, ..asked }).inspect_err(|_| unmap(to, new))
+            });
         }
-        self.give_back(table, from, more);
+        if let Ok(map) = map {
+            let end = map.wrapping_byte_add(len);
+            let at = end.addr();
+            self.note(table, Segment { at, len: more, offset: offset + len, ..part });
+            populate(end, more);
+        }
+        self.give_back(table, offset + len, more);
         map
     }
 
@@ -133,7 +159,10 @@ impl Arena {
                 return map;
             }
         }
-        self.leave(table, asked)
+        // Newer kernels move several mappings at once.
+        let moves = asked.new <= asked.len && !asked.has(libc::MREMAP_DONTUNMAP);
+        let map = if moves { self.remap(table, asked) } else { Err(libc::EFAULT) };
+        if map == Err(libc::EFAULT) { self.leave(table, asked) } else { map }
     }
 
     /// Cuts what lies behind a part in the lease, and clears it.
@@ -153,7 +182,7 @@ impl Arena {
         }
         table.have(from, more);
         let is_zero = (edge == from || self.lease.clear(self.page, from, edge - from))
-            && self.ready(edge, to - edge);
+            && (held == 0 || self.ready(edge, to - edge));
         if !is_zero {
             self.give_back(table, from, more);
         }
@@ -177,15 +206,10 @@ impl Arena {
     /// Private memory moves into memory of the kernel with its content, or goes on behind it.
     fn leave(&self, table: &mut Table, asked: Resize) -> Result<*mut c_void, c_int> {
         let Resize { at, len, new, to, .. } = asked;
-        // One mapping of the kernel's own: without a gap, and under one protection.
-        let (mut end, mut protection) = (at, None);
-        raw::mappings(|from, to, own| {
-            let goes_on = from <= end && end < to && end < at + len;
-            if goes_on && protection.is_none_or(|all| all == own) {
-                (end, protection) = (to, Some(own));
-            }
-        });
-        let protection = protection.filter(|_| end >= at + len).ok_or(libc::EFAULT)?;
+        let protection = self.one_mapping(table, at, len)?;
+        if !Arena::is_private(table, at, at + len) {
+            return Err(libc::EFAULT);
+        }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: where nothing is, wherever the kernel likes, or where the caller wants it.
         let make = |at, len, protection, more| unsafe {
@@ -232,5 +256,41 @@ impl Arena {
             self.forget(table, at, at + len);
         }
         Ok(map)
+    }
+
+    /// The protection of what would be one mapping, had the kernel made all of it: pieces of the lease and of its own, one
+    /// behind the other, each whole and under the same protection.
+    fn one_mapping(&self, table: &Table, at: usize, len: usize) -> Result<c_int, c_int> {
+        let (mut pieces, mut from) = (0, at);
+        while from < at + len {
+            let next = table.first_in(from, at + len);
+            from = next.map_or(at + len, |part| if part.at <= from { part.end() } else { part.at });
+            pieces += 1;
+        }
+        let (mut end, mut protection) = (at, None);
+        raw::mappings(|own| {
+            let goes_on = own.from <= end && end < own.to && end < at + len;
+            if goes_on && protection.is_none_or(|all| all == own.protection) {
+                (end, protection) = (own.to, Some(own.protection));
+                pieces -= 1;
+            }
+        });
+        protection.filter(|_| end >= at + len && pieces == 0).ok_or(libc::EFAULT)
+    }
+
+    /// Whether all of a range is private memory: of the lease, or of the kernel.
+    fn is_private(table: &Table, at: usize, end: usize) -> bool {
+        let mut is_it = true;
+        raw::mappings(|own| {
+            let (from, to) = (own.from.max(at), own.to.min(end));
+            if from < to {
+                let part = table.first_in(from, to);
+                is_it &= match part {
+                    Some(part) => part.kind == Kind::Private,
+                    None => own.sharing == libc::MAP_PRIVATE && !own.has_file,
+                };
+            }
+        });
+        is_it
     }
 }
