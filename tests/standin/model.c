@@ -21,7 +21,8 @@ struct map {
     size_t pages;
     enum kind kind;
     int file;
-    size_t from; /* pages into the file */
+    size_t from;  /* pages into the file */
+    int is_mixed; /* the kernel may have made several mappings of it, and says EFAULT where it has */
 };
 static struct map maps[MAPS];
 static int count, files[WORLDS][FILES];
@@ -223,6 +224,8 @@ static void move(struct map *each) {
     if (each->kind != PRIVATE && new > each->pages) new = each->pages;
     /* A window that its file's part ends in is two mappings, which the kernel moves as they are. */
     if (each->kind >= WINDOW && flags & MREMAP_FIXED) new = each->pages;
+    if (each->is_mixed && flags & MREMAP_FIXED) return;
+    if (each->is_mixed && new > each->pages) new = each->pages;
     TELL("remap %zu pages of a %s to %zu, flags %d", each->pages, KIND[each->kind], new, flags);
     char *to[WORLDS] = {NULL, NULL}, *at[WORLDS];
     if (flags & MREMAP_FIXED)
@@ -256,7 +259,9 @@ static void part(struct map *each) {
     size_t from = pick(each->pages), pages = 1 + pick(each->pages - from);
     if (pick(2)) pages = 1 + pick(pages < 4 ? pages : 4);
     size_t at = from * PAGE, len = pages * PAGE - pick(2) * pick(PAGE);
-    switch (pick(8)) {
+    uint64_t what = pick(8);
+    each->is_mixed |= what < 7;
+    switch (what) {
     case 0:
         TELL("unmap %zu bytes from page %zu of %zu of a %s", len, from, each->pages, KIND[each->kind]);
         if (BOTH(unmap(w, each->at[w] + at, len)) == 0) {

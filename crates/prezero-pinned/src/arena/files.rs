@@ -61,13 +61,13 @@ impl Arena {
             }
         };
         let len = size.next_multiple_of(SMALL);
-        let (end, old) = (bound.offset + len, bound.offset + bound.len.next_multiple_of(SMALL));
+        let (end, old) = (bound.offset + len, bound.offset + bound.len);
         let first = end - end % self.page;
         let held = old.next_multiple_of(self.page) - first;
         let own = raw::reopened(file);
         let is_alone = end < old && own.is_some() && self.lease.cut(first, held).is_ok();
         if !is_alone {
-            clear(bound.len.min(bound.size));
+            clear(bound.len.min(bound.size.next_multiple_of(SMALL)));
             own.inspect(|&own| raw::close(own));
             return bound.len;
         }
@@ -106,7 +106,9 @@ impl Arena {
         let is_new = |stat: &libc::stat| stat.st_blocks == 0 && stat.st_nlink > 0;
         let is_shm = |stat: &libc::stat| self.shm != 0 && stat.st_dev == self.shm;
         let Some(stat) = raw::stat(file).filter(is_shm) else { return };
-        let len = stat.st_size as usize;
+        let size = stat.st_size as usize;
+        // A window has the rest of its last page too.
+        let len = size.next_multiple_of(SMALL);
         let is_it = is_new(&stat) && self.is_for(len) && self.bound(file).is_none();
         if !is_it || self.is_of_a_pool() || !self.is_candidate(&stat) {
             return;
@@ -114,7 +116,7 @@ impl Arena {
         let Some(offset) = self.cut(len, Kind::File, self.ranks.mine()) else { return };
         let (device, inode) = (stat.st_dev, stat.st_ino);
         self.with(|table| {
-            self.board.bind(Bound { device, inode, offset, len, size: len, unlinked: 0 });
+            self.board.bind(Bound { device, inode, offset, len, size, unlinked: 0 });
             self.give_back(table, offset, len);
         });
     }
@@ -172,14 +174,13 @@ impl Arena {
             return None;
         };
         let (begin, whole) = (usize::try_from(offset).ok()?, len.checked_next_multiple_of(SMALL)?);
-        let end = bound.len.next_multiple_of(SMALL);
-        if begin >= end || whole == 0 || !begin.is_multiple_of(SMALL) {
+        if begin >= bound.len || whole == 0 || !begin.is_multiple_of(SMALL) {
             return None;
         }
         let fixed = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
         let is_free = flags & fixed == 0 && at.is_null();
         let base = bound.offset;
-        let (inside, offset_in) = (whole.min(end - begin), base + begin);
+        let (inside, offset_in) = (whole.min(bound.len - begin), base + begin);
         let part = Segment { at: 0, len: inside, offset: offset_in, kind: Kind::File, base };
         let map = self.with(|table| {
             if !self.has_room(table) {
@@ -236,9 +237,7 @@ impl Arena {
         let held = (from + len).next_multiple_of(self.page) - first;
         table.have(from, len);
         let is_it = self.lease.hold(first, held)
-            && self.board.file_at(base).is_some_and(|file| {
-                from + len <= base + file.len.next_multiple_of(SMALL)
-            });
+            && self.board.file_at(base).is_some_and(|file| from + len <= base + file.len);
         if !is_it {
             self.give_back(table, from, len);
         }
