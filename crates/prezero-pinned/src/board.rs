@@ -231,8 +231,7 @@ impl Board {
         if !self.has_files() {
             return Ok(());
         }
-        let is_there =
-            |each: &Bound| each.offset < from + len && from < each.offset + each.len;
+        let is_there = |each: &Bound| each.offset < from + len && from < each.offset + each.len;
         self.with_files(|files| {
             for each in files.iter_mut().filter(|each| is_there(each)) {
                 if each.unlinked == 0 || is_in_use(each) {

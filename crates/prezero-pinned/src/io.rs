@@ -67,12 +67,26 @@ macro_rules! passes {
 }
 
 /// One buffer.
-fn one(arena: &Arena, file: c_int, at: *const c_void, len: usize, from: Option<i64>, way: Way) -> Option<ssize_t> {
+fn one(
+    arena: &Arena,
+    file: c_int,
+    at: *const c_void,
+    len: usize,
+    from: Option<i64>,
+    way: Way,
+) -> Option<ssize_t> {
     arena.transfer(file, &[iovec { iov_base: at.cast_mut(), iov_len: len }], from, way)
 }
 
 /// Several, which the kernel allows 1024 of.
-fn many(arena: &Arena, file: c_int, all: *const iovec, count: c_int, from: Option<i64>, way: Way) -> Option<ssize_t> {
+fn many(
+    arena: &Arena,
+    file: c_int,
+    all: *const iovec,
+    count: c_int,
+    from: Option<i64>,
+    way: Way,
+) -> Option<ssize_t> {
     let count = usize::try_from(count).ok().filter(|&count| count <= 1024 && !all.is_null())?;
     if !arena.is_part(file) {
         return None;
@@ -118,7 +132,13 @@ passes! {
 }
 
 /// A file that loses its content as it is opened. Others are libc's; one by `shm_open` is noticed when it gets a size.
-fn opened(arena: &Arena, folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<c_int> {
+fn opened(
+    arena: &Arena,
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> Option<c_int> {
     if flags & libc::O_TRUNC == 0 {
         return None;
     }

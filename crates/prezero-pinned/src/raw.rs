@@ -2,8 +2,8 @@
 //!
 //! Each argument is as wide as a register: the kernel reads all of it.
 
-use std::io::Write;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::io::Write;
 
 use prezero_sys::mapping::TMPFS;
 pub use prezero_sys::mapping::{madvise, mmap, munmap};

@@ -96,8 +96,10 @@ impl Table {
     /// Adds one, which is had from now on; `false`: there is no room.
     pub fn add(&mut self, segment: Segment) -> bool {
         let place = self.behind(segment.at);
-        let before = place.checked_sub(1).filter(|&before| self.segments[before].goes_on_in(&segment));
-        let after = (place < self.count && segment.goes_on_in(&self.segments[place])).then_some(place);
+        let before =
+            place.checked_sub(1).filter(|&before| self.segments[before].goes_on_in(&segment));
+        let after =
+            (place < self.count && segment.goes_on_in(&self.segments[place])).then_some(place);
         match (before, after) {
             (Some(before), Some(after)) => {
                 self.segments[before].len += segment.len + self.segments[after].len;

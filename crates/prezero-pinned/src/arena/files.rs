@@ -21,7 +21,8 @@ use crate::table::{Segment, Table};
 /// The device of `/dev/shm`, if it is a tmpfs of its own; 0: it is not. On a disk, or as a folder of another file system,
 /// it shares its device with files that programs read and write.
 pub fn shm() -> u64 {
-    let device = |path: &CStr| raw::stat_path(libc::AT_FDCWD, path, 0).map_or(0, |stat| stat.st_dev);
+    let device =
+        |path: &CStr| raw::stat_path(libc::AT_FDCWD, path, 0).map_or(0, |stat| stat.st_dev);
     let (own, around) = (device(c"/dev/shm"), device(c"/dev/shm/.."));
     if own == around || !raw::is_tmpfs(c"/dev/shm") { 0 } else { own }
 }
@@ -86,8 +87,7 @@ impl Arena {
                     let begin = (window.offset + before - bound.offset) as i64;
                     let flags = sharing | libc::MAP_FIXED;
                     // SAFETY: in place of what the kernel has cut off.
-                    let map =
-                        unsafe { raw::mmap(pointer(at), len, protection, flags, own, begin) };
+                    let map = unsafe { raw::mmap(pointer(at), len, protection, flags, own, begin) };
                     if map.is_some() {
                         self.forget(table, at, at + len);
                     }
@@ -232,7 +232,13 @@ impl Arena {
     }
 
     /// Holds a range of a file that begins there in the lease, unless it is cut anew meanwhile, or ends before.
-    pub(super) fn hold_more(&self, table: &mut Table, base: usize, from: usize, len: usize) -> bool {
+    pub(super) fn hold_more(
+        &self,
+        table: &mut Table,
+        base: usize,
+        from: usize,
+        len: usize,
+    ) -> bool {
         let first = from - from % self.page;
         let held = (from + len).next_multiple_of(self.page) - first;
         table.have(from, len);

@@ -61,7 +61,8 @@ impl Arena {
         let (from, to) = (asked.at, asked.at.checked_add(len.max(SMALL))?);
         let lands = asked.has(libc::MREMAP_FIXED).then_some(asked.to.addr());
         let lands = lands.and_then(|to| Some((to, to.checked_add(new)?)));
-        if !self.touches(from, to - from) && !lands.is_some_and(|(from, _)| self.touches(from, new)) {
+        if !self.touches(from, to - from) && !lands.is_some_and(|(from, _)| self.touches(from, new))
+        {
             return None;
         }
         self.with(|table| {
