@@ -259,7 +259,7 @@ impl Arena {
         map
     }
 
-    /// The length of a mapping of the lease for so many bytes.
+    /// The length of a mapping of the lease of that many bytes.
     pub fn whole(&self, len: usize) -> Option<usize> {
         len.checked_next_multiple_of(self.grain)
     }

@@ -121,7 +121,7 @@ impl Board {
         (from..to).rev().find(|&page| self.states()[page].load(Relaxed) == USED)
     }
 
-    /// Whether so many pages may hold nothing.
+    /// Whether that many pages may hold nothing.
     pub fn may_have_zero(&self, pages: usize) -> bool {
         pages as u64 + self.shared().used.load(Relaxed) <= self.pages as u64
     }

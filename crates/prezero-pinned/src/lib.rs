@@ -10,8 +10,8 @@
 //! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)` | a part | `munmap`, by each process |
 //! | `ftruncate`, `fallocate` of a new file in `/dev/shm` | a part, in each mapping of the file | `shm_unlink`, `unlink`, and `munmap` by each process |
 //!
-//! Mappings that only reserve addresses (`PROT_NONE`, `MAP_NORESERVE`), are put somewhere (`MAP_FIXED`) or are stacks are no
-//! requests for memory. [`arena`] has the arena, [`cuda`] the functions of CUDA.
+//! Mappings that only reserve addresses (`PROT_NONE`, `MAP_NORESERVE`), are put somewhere or are stacks are no requests for memory.
+//! A lease of a pool serves allocations alone: the kernel does not cut its pages, as a program may cut a mapping. [`arena`] has the arena, [`cuda`] the functions of CUDA.
 //!
 //! Private memory of the lease is hidden from children, which fault there: a lease cannot be copied on write.
 //! A process that closes the descriptors of this library gives its parts to others, which the kernel's locks decide.
@@ -313,6 +313,17 @@ pub unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     }
     done
 }
+
+/// Before the program begins.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = {
+    extern "C" fn begin() {
+        io::begin();
+        let _ = cuda::OF_LIBC.set(of_libc);
+    }
+    begin
+};
 
 /// This library's function of a name of libc's.
 fn of_libc(name: &CStr) -> Option<*const ()> {

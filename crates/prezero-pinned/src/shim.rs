@@ -70,7 +70,6 @@ fn look() -> Shim {
 static BEGIN: extern "C" fn() = {
     extern "C" fn begin() {
         prezero_sys::say::panics();
-        crate::io::begin();
         let shim = SHIM.get_or_init(look);
         if shim.arena.is_some() {
             // SAFETY: the three are a lock's, and its release in both processes.

@@ -65,7 +65,7 @@ fn list<T>(len: usize) -> Option<&'static mut [T]> {
     );
     // SAFETY: a new mapping wherever the kernel likes.
     let first = unsafe { raw::mmap(null_mut(), len * size_of::<T>(), protection, flags, -1, 0)? };
-    // SAFETY: of that length, for ever, and this function's alone. Its two types are valid as zero.
+    // SAFETY: of that length, never unmapped, and this function's alone. Its two types are valid as zero.
     Some(unsafe { std::slice::from_raw_parts_mut(first.cast(), len) })
 }
 
@@ -208,7 +208,7 @@ impl Table {
         (from..to).rev().find(|&page| self.had[page] > 0)
     }
 
-    /// Whether so many pages may be free.
+    /// Whether that many pages may be free.
     pub fn may_have_free(&self, pages: usize) -> bool {
         pages <= self.free
     }
