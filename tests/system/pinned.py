@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Inference servers under `prezero claim --pinned`, without a GPU: programs that make their calls, on a real lease.
 
-    tests/system/pinned.py FOLDER [PART...]      all parts, or those: servers, edges, registrations, without, ranks, ...
+    tests/system/pinned.py FOLDER [PART...]      all parts, or those: servers, edges, registrations, cases, model, ...
 
 FOLDER holds prezero, prezerod, prezero-bench and libprezero_pinned.so. tests/standin has libcudart.so.12 and libcuda.so.1, which pin for
 real, and a program for each server, by its sources. The last line says whether io_uring pinned, or mlock in its place.
@@ -259,6 +259,34 @@ def limited():
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
 
 
+def cases(place):
+    """Odd sizes and calls of one program each: windows of a file, and what it is cut off at."""
+    run = lambda *words, size=256, **more: good(words[0], place.run("--pinned-threshold", "2M", size=size, program=["./odd", *words], **more))
+    run("beyond"), run("windows"), run("holes"), run("many", size=512)
+    # What a program registers of its own is no part of the lease, and the last line says so.
+    said = run("registers")
+    assert "64 MiB registered were the program's own memory" in said, said
+    # By a handle of libc, as by its name.
+    script = "import ctypes; c = ctypes.CDLL('libc.so.6'); c.mmap.restype = ctypes.c_void_p; print(c.mmap(None, 64 << 20, 3, 0x22, -1, 0))"
+    good("a handle of libc", place.run(size=64, program=[sys.executable, "-c", script]), "private memory 64 MiB")
+    print("pinned: cases: good")
+
+
+def model(place):
+    """Random calls beside the kernel's own. PREZERO_MODEL="FIRST LAST STEPS": other seeds, and more of them."""
+    first, last, steps = map(int, os.environ.get("PREZERO_MODEL", "1 2 500").split())
+    for seed in range(first, last + 1):
+        said = good(f"seed {seed}", modelled(place, seed, steps))
+        assert not re.search(r"of the lease: 0 private|, 0 shared|, 0 windows", said), said
+    for words in (["--each", "2"],):
+        good("ranks", place.run("--pinned-threshold", "2M", *words, size=32, program=["./model", str(first), str(steps)]))
+    print("pinned: model: good")
+
+
+def modelled(place, seed, steps):
+    return place.run("--pinned-threshold", "2M", size=64, program=["./model", str(seed), str(steps)])
+
+
 def poor_hosts(place):
     """What a host may lack: one line, and the server runs as it would have."""
     done = place.run(size=256, program=["./llama", "128"], before=limited)
@@ -274,8 +302,9 @@ def poor_hosts(place):
     for what, make in (("no /dev/shm", "while umount -l /dev/shm 2>&-; do :; done"), ("/dev/shm on a disk", f"mount --bind {disk} /dev/shm")):
         inside = ["unshare", "-m", "sh", "-c", f'{make}; exec "$0" "$@"']
         done = place.run(size=64, program=region, inside=inside)
-        good(what, done, "memory that is shared by name is not of the lease", "0 of 64 MiB of the lease served")
-        assert done.stderr.count("prezero: ") == 2, done.stderr
+        good(what, done, "memory that is shared by name is not of the lease", "0 of 64 MiB of the lease served",
+             "MiB registered were the program's own memory")
+        assert done.stderr.count("prezero: ") == 3, done.stderr
     pool = Path("/proc/sys/vm/nr_hugepages")
     if pool.read_text().strip() != "0":
         print("pinned: left out: leases of a pool: another test has one")
@@ -290,6 +319,8 @@ def poor_hosts(place):
         other = Place(place.bin, place.folder / "pool", config='backing = "hugetlb"\n', library=place.folder)
         try:
             good("a lease of a pool", other.run(size=64, program=["./llama", "64"]), "pinned allocations 64 MiB")
+            # Its pages are not cut: what a program may cut is the kernel's, and behaves so.
+            good("the model on a pool", modelled(other, 1, 300), "whose pages are not cut", "of the lease: 0 private, 0 shared, 0 windows")
             done = other.run(size=64, program=["./llama", "64"], STANDIN_OLD="1")
             good("an old driver", done, "cannot be registered (error 2): the driver allocates by itself")
             assert len(other.called("cuMemHostAlloc")) == 1 and done.stderr.count("\n") == 2, done.stderr
@@ -345,7 +376,7 @@ def main():
             if done.returncode != 0:
                 print(f"pinned: left out: no lease here: {done.stderr.strip()}")
                 return
-            for part in (servers, edges, registrations, without, ranks, sockets, payer, giant, poor_hosts, python, packages, bench):
+            for part in (servers, edges, registrations, cases, model, without, ranks, sockets, payer, giant, poor_hosts, python, packages, bench):
                 if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
                     part(place)
             place.run(program=["./llama", "64"])

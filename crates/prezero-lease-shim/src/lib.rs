@@ -263,11 +263,15 @@ reserves!(posix_fallocate64, c"posix_fallocate64");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let all = lease().and_then(|lease| Some((lease, lease.unmapped(at, len)?)));
-    // The program does not know that its memory came in larger pages than it asked for.
-    let len = all.map_or(len, |(_, whole)| whole);
-    // SAFETY: as the caller was told; rounded up only where the rest is part of the same map.
-    let done = unsafe { mapping::munmap(at, len) };
-    if let Some((lease, _)) = all {
+    // SAFETY: as the caller was told.
+    let mut done = unsafe { mapping::munmap(at, len) };
+    if let Some((lease, whole)) = all {
+        if done != 0 && len < whole {
+            // The program does not know that its memory came in larger pages than it asked for, and the kernel refuses
+            // to cut them: so it is the lease that lies there.
+            // SAFETY: as the caller was told; the rest is part of the same map.
+            done = unsafe { mapping::munmap(at, whole) };
+        }
         lease.give_back();
     }
     done

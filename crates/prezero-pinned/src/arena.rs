@@ -21,8 +21,6 @@ use crate::{raw, said};
 pub const SMALL: usize = 4096;
 /// What a THP lease is mapped at a multiple of; parts of a lease of small pages begin there too.
 const HUGE: usize = 2 << 20;
-/// Segments for a part each, beside those of the threshold's size: what `munmap` leaves of larger ones.
-const PIECES: usize = 1024;
 
 /// See the module.
 pub struct Arena {
@@ -82,9 +80,9 @@ impl Arena {
         // A part is of whole pages: smaller requests would waste most of one.
         let threshold = number("PREZERO_PINNED_THRESHOLD")?.max(page / 2);
         let shm = files::shm();
-        let room = lease.bytes() / threshold + lease.files().len() + PIECES;
+        let pages = lease.bytes() / page;
         Some(Arena {
-            board: Board::of(board, lease.bytes() / page)?,
+            board: Board::of(board, pages)?,
             lease,
             ranks,
             page,
@@ -92,7 +90,7 @@ impl Arena {
             threshold,
             shm,
             mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-            table: UnsafeCell::new(Table::with_room(room)?),
+            table: UnsafeCell::new(Table::of(pages, page)?),
             low: AtomicUsize::new(usize::MAX),
             high: AtomicUsize::new(0),
         })
@@ -124,15 +122,20 @@ impl Arena {
     }
 
     /// Cuts a part, which is held from now on, and not cleared yet.
-    fn take(&self, table: &mut Table, len: usize, kind: Kind, rank: usize) -> Option<usize> {
-        let files = self.lease.files().len();
-        let held = len.checked_next_multiple_of(self.page).filter(|_| table.has_room(files))?;
+    fn take(&self, table: &mut Table, len: usize, rank: usize) -> Option<usize> {
+        let held = len.checked_next_multiple_of(self.page)?;
+        if !self.has_room(table) || !table.may_have_free(held / self.page) {
+            return None;
+        }
         let mut found = self.lease.places(rank).flat_map(|place| [(place, true), (place, false)]);
-        let offset = found.find_map(|(place, wants_zero)| {
-            self.take_in(table, place.0, place.1, held, wants_zero)
+        let offset = found.find_map(|((from, end), wants_zero)| {
+            // Beginning where the last part ended: what lies before is taken, mostly.
+            let next = if (from..end).contains(&table.next) { table.next } else { from };
+            self.take_in(table, next, end, held, wants_zero)
+                .or_else(|| self.take_in(table, from, end.min(next + held), held, wants_zero))
         })?;
-        self.board.recut(offset, held);
-        table.add(Segment { at: 0, len, offset, kind });
+        table.next = offset + held;
+        table.have(offset, len);
         Some(offset)
     }
 
@@ -145,14 +148,15 @@ impl Arena {
         held: usize,
         wants_zero: bool,
     ) -> Option<usize> {
+        if wants_zero && !self.board.may_have_zero(held / self.page) {
+            return None;
+        }
         while from + held <= end {
-            let page = from / self.page;
-            let used = || self.board.first_used(page, (from + held) / self.page);
-            if let Some(end) = table.covered(from, from + held) {
-                from = end.next_multiple_of(self.page);
-            } else if let Some(used) = used().filter(|_| wants_zero) {
-                from = (used + 1) * self.page;
-            } else if let Err(end) = self.lease.cut(from, held) {
+            let (page, to) = (from / self.page, (from + held) / self.page);
+            let used = || self.board.last_used(page, to).filter(|_| wants_zero);
+            if let Some(last) = table.last_had(page, to).or_else(used) {
+                from = (last + 1) * self.page;
+            } else if let Err(end) = self.cut_at(table, from, held) {
                 from = end.max(from + 1).next_multiple_of(self.page);
             } else {
                 return Some(from);
@@ -161,23 +165,43 @@ impl Arena {
         None
     }
 
+    /// Cuts this part, of which nothing here has a page. `Err`: where what is in the way ends.
+    fn cut_at(&self, table: &Table, from: usize, len: usize) -> Result<(), usize> {
+        self.board.recut(from, len, |file| {
+            let is_free = !table.has(file.offset, file.offset + file.len)
+                && self.lease.cut(file.offset, file.len).is_ok();
+            if is_free {
+                self.lease.release(file.offset, file.len);
+            }
+            !is_free
+        })?;
+        self.lease.cut(from, len)
+    }
+
+    /// Whether the table takes what one call may add: pieces of each file, and what is left of others.
+    fn has_room(&self, table: &Table) -> bool {
+        table.has_room(4 + self.lease.files().len())
+    }
+
     /// Has a part zero, and notes that it is used from now on.
     fn ready(&self, offset: usize, len: usize) -> bool {
-        let (mut page, end) = (offset / self.page, (offset + len).div_ceil(self.page));
-        while let Some(first) = self.board.first_used(page, end) {
-            if !self.lease.clear(self.page, first * self.page, self.page) {
-                return false;
+        for page in offset / self.page..(offset + len).div_ceil(self.page) {
+            if self.board.last_used(page, page + 1).is_some() {
+                if !self.lease.clear(self.page, page * self.page, self.page) {
+                    return false;
+                }
+                self.board.cleared(page);
             }
-            self.board.cleared(first, first + 1);
-            page = first + 1;
         }
-        self.board.hand_out(offset / self.page, end);
+        for page in offset / self.page..(offset + len).div_ceil(self.page) {
+            self.board.hand_out(page);
+        }
         true
     }
 
-    /// Cuts a part that is zero; `None`: there is no room for it.
+    /// Cuts a part that is zero, and is held; `None`: there is no room for it.
     fn cut(&self, len: usize, kind: Kind, rank: usize) -> Option<usize> {
-        let Some(offset) = self.with(|table| self.take(table, len, kind, rank)) else {
+        let Some(offset) = self.with(|table| self.take(table, len, rank)) else {
             self.board.count_missed(len);
             said::FULL.say(format_args!(
                 "{} MiB asked for do not fit into what is left of the lease, and are the kernel's",
@@ -189,50 +213,55 @@ impl Arena {
             self.board.count(kind, len);
             return Some(offset);
         }
-        self.with(|table| self.drop_hold(table, offset));
+        self.with(|table| self.give_back(table, offset, len));
         None
     }
 
-    /// Forgets what is held at this offset without a mapping, and gives back what nothing else here has.
-    fn drop_hold(&self, table: &mut Table, offset: usize) {
-        let is_it = |each: &Segment| each.at == 0 && each.offset == offset;
-        let Some(gone) = table.all().iter().find(|each| is_it(each)).copied() else { return };
-        table.keep(|each| !is_it(each));
-        self.give_back(table, &gone);
+    /// This process has a range of the lease once less.
+    fn give_back(&self, table: &mut Table, offset: usize, len: usize) {
+        table.have_not(offset, len, |from, to| self.lease.release(from, to - from));
     }
 
-    fn give_back(&self, table: &Table, gone: &Segment) {
-        let mut release = |from, to| self.lease.release(from, to - from);
-        table.released(self.page, gone.offset, gone.offset + gone.len, &mut release);
+    /// Whether pages are not cut: then only allocations, which come and go as a whole, are of the lease.
+    fn is_of_a_pool(&self) -> bool {
+        let is = self.grain > SMALL;
+        if is {
+            said::POOL.say(format_args!(
+                "the lease is of a hugetlb pool, whose pages are not cut: mappings and files in /dev/shm \
+                are the kernel's; backing = \"thp\" in prezerod.toml serves them"
+            ));
+        }
+        is
     }
 
     /// Memory for a request of that rank; `None`: it gets what it would have got.
     pub fn serve(
         &self,
-        hint: *mut c_void,
         len: usize,
         protection: c_int,
         kind: Kind,
         rank: usize,
     ) -> Option<*mut c_void> {
-        if !self.is_for(len) {
+        if !self.is_for(len) || kind != Kind::Alloc && self.is_of_a_pool() {
             return None;
         }
-        let len = len.checked_next_multiple_of(self.grain)?;
+        let len = self.whole(len)?;
         let offset = self.cut(len, kind, rank)?;
-        let map = room(hint.addr(), len, self.page).and_then(|room| {
+        let map = room(0, len, self.page).and_then(|room| {
             self.with(|table| {
-                let map =
-                    self.map(table, room, protection, Segment { at: 0, len, offset, kind })?;
-                table.keep(|each| each.at != 0 || each.offset != offset);
-                Some(map)
+                self.map(table, room, protection, Segment { at: 0, len, offset, kind, base: 0 })
             })
         });
-        match map {
-            Some(map) => populate(map, len),
-            None => self.with(|table| self.drop_hold(table, offset)),
+        self.with(|table| self.give_back(table, offset, len));
+        if let Some(map) = map {
+            populate(map, len);
         }
         map
+    }
+
+    /// The length of a mapping of the lease of that many bytes.
+    pub fn whole(&self, len: usize) -> Option<usize> {
+        len.checked_next_multiple_of(self.grain)
     }
 
     /// Maps a part into room that was made for it.
@@ -248,15 +277,23 @@ impl Arena {
         let map = unsafe { self.lease.map(room, part.len, protection, flags, part.offset) };
         // SAFETY: the new mapping.
         let is_hidden = |map| unsafe { raw::madvise(map, part.len, libc::MADV_DONTFORK) } == 0;
-        match map.filter(|&map| !part.kind.is_private() || is_hidden(map)) {
-            Some(map) => self.note(table, Segment { at: map.addr(), ..part }),
-            None => unmap(room, part.len),
+        let is_good = |&map: &_| !part.kind.is_private() || is_hidden(map);
+        match map.filter(|_| self.has_room(table)).filter(is_good) {
+            Some(map) => {
+                self.note(table, Segment { at: map.addr(), ..part });
+                Some(map)
+            }
+            None => {
+                unmap(room, part.len);
+                None
+            }
         }
-        map
     }
 
-    /// Notes what is mapped, each file's piece by itself: `mremap` moves no two mappings at once.
+    /// Notes what is mapped, each file's piece by itself: `mremap` moves no two mappings at once. What the table knew of these
+    /// addresses ended without it.
     fn note(&self, table: &mut Table, segment: Segment) {
+        self.forget(table, segment.at, segment.end());
         self.low.fetch_min(segment.at, Relaxed);
         self.high.fetch_max(segment.end(), Relaxed);
         let mut done = 0;
@@ -273,16 +310,25 @@ impl Arena {
         if !self.touches(at, len) {
             return None;
         }
+        // SAFETY: as the caller was told.
+        self.changed(at, end - at, || unsafe { raw::munmap(pointer(at), len) } == 0).map(|done| {
+            // `errno` says why not.
+            if done { 0 } else { -1 }
+        })
+    }
+
+    /// Other memory, or none, may come to these addresses by `work`, which says whether it did. `None`: they are not the
+    /// arena's.
+    pub fn changed(&self, at: usize, len: usize, work: impl FnOnce() -> bool) -> Option<bool> {
         self.with(|table| {
-            table.first_in(at, end)?;
-            let mut end = end;
-            if table.at(end - 1).is_some() {
-                end = end.next_multiple_of(self.grain);
+            table.first_in(at, at.saturating_add(len))?;
+            if !table.has_room(1) {
+                raw::fail(libc::ENOMEM);
+                return Some(false);
             }
-            // SAFETY: as the caller was told; rounded up only where the kernel had rounded up.
-            let done = unsafe { raw::munmap(std::ptr::with_exposed_provenance_mut(at), end - at) };
-            if done == 0 {
-                self.forget(table, at, end);
+            let done = work();
+            if done {
+                self.forget(table, at, at + len);
             }
             Some(done)
         })
@@ -291,33 +337,8 @@ impl Arena {
     /// These addresses are not the arena's any more.
     fn forget(&self, table: &mut Table, from: usize, to: usize) {
         while let Some(gone) = table.take_out(from, to) {
-            self.give_back(table, &gone);
-            if gone.kind == Kind::File
-                && self.board.file_at(gone.offset).is_some_and(|file| file.unlinked != 0)
-            {
-                self.let_go(table, gone.offset);
-            }
+            self.give_back(table, gone.offset, gone.len);
         }
-    }
-
-    /// Gives back a file's part that nothing here maps any more.
-    fn let_go(&self, table: &mut Table, offset: usize) {
-        let Some(file) = self.board.file_at(offset) else { return };
-        let inside = |each: &&Segment| {
-            each.at != 0 && (file.offset..file.offset + file.len).contains(&each.offset)
-        };
-        if !table.all().iter().any(|each| inside(&each)) {
-            self.drop_hold(table, file.offset);
-        }
-    }
-
-    /// Whether another mapping may take these addresses: by `work`, which says whether it did.
-    pub fn replaced(&self, at: usize, len: usize, work: impl FnOnce() -> bool) {
-        self.with(|table| {
-            if work() {
-                self.forget(table, at, at + len.next_multiple_of(SMALL));
-            }
-        });
     }
 
     /// What the first program says at its end, which a signal handler may bring about: nothing here allocates.
@@ -336,12 +357,27 @@ impl Arena {
             let _ = write!(rest, "; {} MiB did not fit", missed >> 20);
         }
         let left = rest.len();
+        let registered = self.board.registered();
         let told = str::from_utf8(&room[..room.len() - left]).unwrap_or_default();
         prezero_sys::tell!(
             "prezero: claim: {} of {} MiB of the lease served{told}",
             used >> 20,
             self.lease.bytes() >> 20
         );
+        if registered >> 20 > 0 {
+            prezero_sys::tell!(
+                "prezero: claim: {} MiB registered were the program's own memory",
+                registered >> 20
+            );
+        }
+    }
+
+    /// Counts what the program registered, unless it is of the lease.
+    pub fn registered(&self, at: usize, len: usize) {
+        let is_ours = self.touches(at, len) && self.with(|table| table.at(at).is_some());
+        if !is_ours {
+            self.board.count_registered(len);
+        }
     }
 }
 
@@ -349,6 +385,10 @@ mod advice;
 mod files;
 mod fork;
 mod growth;
+mod transfer;
+
+pub use growth::Resize;
+pub use transfer::Way;
 
 /// Maps the pages that are there: a fault for each large page, now and not in the program's loop.
 fn populate(map: *mut c_void, len: usize) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use crate::lease::File;
 use crate::raw;
 
-/// What a request was made by.
+/// What a request was made by. The first is zero: so begins memory of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Kind {
@@ -34,19 +34,23 @@ impl Kind {
     }
 }
 
-/// A file that is a part of the lease. `len` 0: no entry.
+/// A file that is a part of the lease, or that never becomes one.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct Bound {
     pub device: u64,
+    /// 0: no entry.
     pub inode: u64,
     pub offset: usize,
+    /// 0: a program has mapped the file itself, and goes on to.
     pub len: usize,
+    /// The file's, when the kernel was asked last.
+    pub size: usize,
     pub unlinked: usize,
 }
 
-/// The most files that are parts of a lease at a time.
-const FILES: usize = 256;
+/// The most files that are known at a time.
+pub const FILES: usize = 1024;
 
 #[repr(C)]
 struct Shared {
@@ -54,8 +58,14 @@ struct Shared {
     served: [AtomicU64; KINDS.len()],
     /// Bytes that did not fit.
     missed: AtomicU64,
+    /// Bytes that a program registered, and that are not of the lease.
+    registered: AtomicU64,
     /// How many files were ever bound; 0: no look at `files` is needed.
     bound: AtomicU64,
+    /// 1: a file that was mapped found no entry, so none becomes a part any more.
+    is_full: AtomicU64,
+    /// Pages whose content is unknown.
+    used: AtomicU64,
     files: [Bound; FILES],
 }
 
@@ -101,30 +111,36 @@ impl Board {
         unsafe { &*self.at.cast::<Shared>() }
     }
 
-    fn page(&self, number: usize) -> &AtomicU8 {
-        assert!(number < self.pages);
+    fn states(&self) -> &[AtomicU8] {
         // SAFETY: within the mapping, see above.
-        unsafe { &*self.at.add(PAGES_AT + number).cast::<AtomicU8>() }
+        unsafe { std::slice::from_raw_parts(self.at.add(PAGES_AT).cast(), self.pages) }
     }
 
-    /// The first page of these that may hold something.
-    pub fn first_used(&self, from: usize, to: usize) -> Option<usize> {
-        (from..to).find(|&page| self.page(page).load(Relaxed) == USED)
+    /// The last page of these that may hold something.
+    pub fn last_used(&self, from: usize, to: usize) -> Option<usize> {
+        (from..to).rev().find(|&page| self.states()[page].load(Relaxed) == USED)
     }
 
-    /// Notes that these pages are handed out; or that they are cleared.
-    pub fn hand_out(&self, from: usize, to: usize) {
-        (from..to).for_each(|page| self.page(page).store(USED, Relaxed));
+    /// Whether that many pages may hold nothing.
+    pub fn may_have_zero(&self, pages: usize) -> bool {
+        pages as u64 + self.shared().used.load(Relaxed) <= self.pages as u64
     }
 
-    /// See above.
-    pub fn cleared(&self, from: usize, to: usize) {
-        (from..to).for_each(|page| self.page(page).store(CLEARED, Relaxed));
+    /// Notes that a page is handed out.
+    pub fn hand_out(&self, page: usize) {
+        let before = self.states()[page].swap(USED, Relaxed);
+        self.shared().used.fetch_add(u64::from(before != USED), Relaxed);
+    }
+
+    /// Notes that a page is cleared.
+    pub fn cleared(&self, page: usize) {
+        let before = self.states()[page].swap(CLEARED, Relaxed);
+        self.shared().used.fetch_sub(u64::from(before == USED), Relaxed);
     }
 
     /// How many pages were ever handed out.
     pub fn handed_out(&self) -> usize {
-        (0..self.pages).filter(|&page| self.page(page).load(Relaxed) != 0).count()
+        self.states().iter().filter(|page| page.load(Relaxed) != 0).count()
     }
 
     /// Counts a request.
@@ -143,65 +159,107 @@ impl Board {
         (std::array::from_fn(|kind| shared.served[kind].load(Relaxed)), shared.missed.load(Relaxed))
     }
 
+    /// Counts what a program registers of its own memory.
+    pub fn count_registered(&self, bytes: usize) {
+        self.shared().registered.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// See above.
+    pub fn registered(&self) -> u64 {
+        self.shared().registered.load(Relaxed)
+    }
+
     /// Whether a file may be a part of the lease: without a system call.
     pub fn has_files(&self) -> bool {
         self.shared().bound.load(Relaxed) > 0
     }
 
-    /// Looks at all entries, or changes them, while no other process does.
-    fn with_files<R>(&self, work: impl FnOnce(&mut [Bound; FILES]) -> R) -> R {
+    /// Looks at all entries, or changes them, while no other process does: the caller has the arena's lock.
+    pub fn with_files<R>(&self, work: impl FnOnce(&mut [Bound; FILES]) -> R) -> R {
         self.file.alone(|| {
             // SAFETY: mapped; other processes stay out by the lock, other threads by the arena's.
             work(unsafe { &mut (*self.at.cast::<Shared>()).files })
         })
     }
 
-    /// The part of the lease that this file is.
-    pub fn find(&self, device: u64, inode: u64) -> Option<Bound> {
-        self.with_files(|files| {
-            files
-                .iter()
-                .find(|each| each.len > 0 && each.device == device && each.inode == inode)
-                .copied()
-        })
-    }
-
-    /// The file that this byte of the lease is of.
+    /// The file that begins at this offset of the lease.
     pub fn file_at(&self, offset: usize) -> Option<Bound> {
-        let of = |each: &&Bound| (each.offset..each.offset + each.len).contains(&offset);
+        let of = |each: &&Bound| each.len > 0 && each.offset == offset;
         self.with_files(|files| files.iter().find(of).copied())
     }
 
-    /// Adds a file; `false`: there is no room.
+    /// Adds a file that is not known; `false`: it is, or there is no room.
     pub fn bind(&self, file: Bound) -> bool {
-        let done = self.with_files(|files| {
-            let free = files.iter_mut().find(|each| each.len == 0);
-            free.map(|free| *free = file).is_some()
+        let shared = self.shared();
+        let (is_known, done) = self.with_files(|files| {
+            let same = |each: &Bound| (each.device, each.inode) == (file.device, file.inode);
+            if files.iter().any(same) {
+                return (true, false);
+            }
+            let free = files.iter_mut().find(|each| each.inode == 0);
+            let is_open = file.len == 0 || shared.is_full.load(Relaxed) == 0;
+            (false, is_open && free.map(|free| *free = file).is_some())
         });
-        self.shared().bound.fetch_add(u64::from(done), Relaxed);
+        shared.bound.fetch_add(u64::from(done && file.len > 0), Relaxed);
+        if !is_known && !done && file.len == 0 {
+            shared.is_full.store(1, Relaxed);
+        }
         done
     }
 
-    /// The name of a file is gone.
+    /// The name of a file is gone: an entry that keeps it as it is, is not needed any more.
     pub fn unlinked(&self, device: u64, inode: u64) {
         self.with_files(|files| {
-            let same = |each: &&mut Bound| each.device == device && each.inode == inode;
-            files.iter_mut().filter(same).for_each(|each| each.unlinked = 1);
+            let same = |each: &&mut Bound| (each.device, each.inode) == (device, inode);
+            for each in files.iter_mut().filter(same) {
+                each.unlinked = 1;
+                if each.len == 0 {
+                    *each = Bound::default();
+                }
+            }
         });
     }
 
-    /// This part of the lease is another thing from now on: files that were there are no part of it.
-    pub fn recut(&self, offset: usize, len: usize) {
-        if self.has_files() {
-            self.with_files(|files| {
-                for each in files.iter_mut() {
-                    if each.len > 0 && each.offset < offset + len && offset < each.offset + each.len
-                    {
-                        *each = Bound::default();
-                    }
-                }
-            });
+    /// This range of the lease becomes another thing: files that were there are no part of it. `Err`: where a file ends
+    /// that has its name, or that is in use, and so its content here.
+    pub fn recut(
+        &self,
+        from: usize,
+        len: usize,
+        is_in_use: impl Fn(&Bound) -> bool,
+    ) -> Result<(), usize> {
+        if !self.has_files() {
+            return Ok(());
         }
+        let is_there = |each: &Bound| each.offset < from + len && from < each.offset + each.len;
+        self.with_files(|files| {
+            for each in files.iter_mut().filter(|each| is_there(each)) {
+                if each.unlinked == 0 || is_in_use(each) {
+                    return Err(each.offset + each.len);
+                }
+                *each = Bound::default();
+            }
+            Ok(())
+        })
+    }
+
+    /// A part of the lease that a file is, whose size the kernel has told. `cut_off` hears that it is smaller than it was, and
+    /// says how much of it is the lease's from now on.
+    pub fn sized(
+        &self,
+        stat: &libc::stat,
+        cut_off: impl FnOnce(&Bound, usize) -> usize,
+    ) -> Option<Bound> {
+        self.with_files(|files| {
+            let same = |each: &&mut Bound| (each.device, each.inode) == (stat.st_dev, stat.st_ino);
+            let each = files.iter_mut().find(same).filter(|each| each.len > 0)?;
+            let size = stat.st_size as usize;
+            if size < each.size.min(each.len) {
+                each.len = cut_off(each, size);
+            }
+            each.size = size;
+            (each.len > 0).then_some(*each)
+        })
     }
 }
 

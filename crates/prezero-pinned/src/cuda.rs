@@ -4,5 +4,5 @@ mod dlsym;
 mod names;
 mod pinned;
 
-pub use dlsym::look_up;
+pub use dlsym::{OF_LIBC, look_up};
 pub use pinned::is_inside;

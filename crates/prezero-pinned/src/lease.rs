@@ -4,8 +4,7 @@
 //! (`F_OFD_SETLK`), shared, so that all processes that map a part hold it. To cut a part is to lock it exclusively first,
 //! which fails while any process holds a page of it. The kernel lets the locks go with the process, however it ends.
 
-use std::ffi::{CStr, CString, c_int, c_short, c_void};
-use std::io::Write;
+use std::ffi::{CString, c_int, c_short, c_void};
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -127,7 +126,7 @@ pub struct File {
 impl File {
     /// Opens what lies at this path.
     pub fn open(path: &str) -> Option<File> {
-        let number = reopened(&CString::new(path).ok()?)?;
+        let number = high(raw::open(&CString::new(path).ok()?)?);
         Some(File { number: AtomicI32::new(number), child: AtomicI32::new(-1) })
     }
 
@@ -145,10 +144,8 @@ impl File {
     /// Before a fork: a second description of the same file, for the child. An allocator may hold its locks:
     /// nothing here allocates.
     pub fn before_fork(&self) {
-        let mut path = [0; 32];
-        let written = write!(&mut path[..31], "/proc/self/fd/{}", self.number()).is_ok();
-        let path = CStr::from_bytes_until_nul(&path).ok().filter(|_| written);
-        self.child.store(path.and_then(reopened).unwrap_or(-1), Ordering::Relaxed);
+        let child = raw::reopened(self.number()).map_or(-1, high);
+        self.child.store(child, Ordering::Relaxed);
     }
 
     /// Has the child hold a part from its beginning.
@@ -202,16 +199,15 @@ fn hold(file: c_int, from: usize, len: usize) -> bool {
     lock(file, libc::F_RDLCK, from, len, Wait::No)
 }
 
-/// Opens a path, with a high number.
-fn reopened(path: &CStr) -> Option<c_int> {
-    let file = raw::open(path)?;
+/// The same descriptor with a high number.
+fn high(file: c_int) -> c_int {
     // SAFETY: a descriptor of this library's.
     let high = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, FIRST) };
     if high < 0 {
-        return Some(file);
+        return file;
     }
     raw::close(file);
-    Some(high)
+    high
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

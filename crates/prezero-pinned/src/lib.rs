@@ -10,17 +10,18 @@
 //! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)` | a part | `munmap`, by each process |
 //! | `ftruncate`, `fallocate` of a new file in `/dev/shm` | a part, in each mapping of the file | `shm_unlink`, `unlink`, and `munmap` by each process |
 //!
-//! Mappings that only reserve addresses (`PROT_NONE`, `MAP_NORESERVE`), are put somewhere (`MAP_FIXED`) or are stacks are no
-//! requests for memory. [`arena`] has the arena, [`cuda`] the functions of CUDA.
+//! Mappings that only reserve addresses (`PROT_NONE`, `MAP_NORESERVE`), are put somewhere or are stacks are no requests for memory.
+//! A lease of a pool serves allocations alone: the kernel does not cut its pages, as a program may cut a mapping. [`arena`] has the arena, [`cuda`] the functions of CUDA.
 //!
 //! Private memory of the lease is hidden from children, which fault there: a lease cannot be copied on write.
 //! A process that closes the descriptors of this library gives its parts to others, which the kernel's locks decide.
 //!
-//! Layers: raw, said, lease, ranks, board, table, arena, shim, plain, cuda
+//! Layers: raw, said, lease, ranks, board, table, arena, shim, plain, cuda, io
 
 mod arena;
 mod board;
 mod cuda;
+mod io;
 mod lease;
 mod plain;
 mod ranks;
@@ -33,7 +34,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, off_t, size_t};
 
-use arena::Arena;
+use arena::{Arena, Resize};
 use board::Kind;
 use shim::shim;
 
@@ -65,8 +66,9 @@ pub unsafe extern "C" fn mmap(
     let kernel = || unsafe { raw::mmap(at, len, protection, flags, file, offset) };
     let Some(arena) = arena() else { return kernel().unwrap_or(MAP_FAILED) };
     if flags & MAP_ANONYMOUS != 0 {
-        let is_request =
-            protection == libc::PROT_READ | libc::PROT_WRITE && flags & NO_REQUEST == 0;
+        let is_request = protection == libc::PROT_READ | libc::PROT_WRITE
+            && flags & NO_REQUEST == 0
+            && at.is_null();
         let kind = match flags & libc::MAP_TYPE {
             MAP_PRIVATE => Some(Kind::Private),
             MAP_SHARED => Some(Kind::Shared),
@@ -74,7 +76,7 @@ pub unsafe extern "C" fn mmap(
         };
         let part = kind
             .filter(|_| is_request)
-            .and_then(|kind| arena.serve(at, len, protection, kind, arena.ranks.mine()));
+            .and_then(|kind| arena.serve(len, protection, kind, arena.ranks.mine()));
         if let Some(part) = part {
             return part;
         }
@@ -84,13 +86,16 @@ pub unsafe extern "C" fn mmap(
             MAP_FAILED
         });
     }
-    if flags & libc::MAP_FIXED != 0 && arena.touches(at.addr(), len) {
+    let whole = len.saturating_add(arena::SMALL - 1) & !(arena::SMALL - 1);
+    if flags & libc::MAP_FIXED != 0 && arena.touches(at.addr(), whole) {
         let mut map = None;
-        arena.replaced(at.addr(), len, || {
+        let known = arena.changed(at.addr(), whole, || {
             map = kernel();
             map.is_some()
         });
-        return map.unwrap_or(MAP_FAILED);
+        if known.is_some() {
+            return map.unwrap_or(MAP_FAILED);
+        }
     }
     kernel().unwrap_or(MAP_FAILED)
 }
@@ -129,7 +134,8 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    match shim().arena.as_ref().and_then(|arena| arena.resize(at.addr(), len, new, flags, to)) {
+    let asked = Resize { at: at.addr(), len, new, flags, to };
+    match shim().arena.as_ref().and_then(|arena| arena.resize(asked)) {
         Some(Ok(map)) => map,
         Some(Err(error)) => {
             raw::fail(error);
@@ -149,13 +155,46 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
     part.unwrap_or_else(|| unsafe { raw::madvise(at, len, advice) })
 }
 
-/// A file gets a size.
+/// A file gets a size. It is looked at before too: it may have lost its content since, and would get another size now.
+fn resized(file: c_int, work: impl FnOnce() -> c_int) -> c_int {
+    let Some(arena) = arena() else { return work() };
+    arena.look_at(file);
+    let done = work();
+    let why = raw::error();
+    arena.look_at(file);
+    raw::fail(why);
+    done
+}
+
+/// # Safety
+/// As for `truncate(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate(path: *const c_char, len: off_t) -> c_int {
+    // SAFETY: the caller's path, which ends in NUL.
+    let text = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
+    let known = arena().filter(|arena| text.is_some_and(|text| arena.has_file(text)));
+    let Some(file) = known.and_then(|_| raw::open(text?)) else { return raw::truncate(path, len) };
+    let done = resized(file, || raw::truncate(path, len));
+    raw::close(file);
+    done
+}
+
+/// # Safety
+/// As for `truncate(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate64(path: *const c_char, len: off_t) -> c_int {
+    // SAFETY: the same function where off_t has 64 bits.
+    unsafe { truncate(path, len) }
+}
+
+/// A file gets a size, and may become a part of the lease by it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ftruncate(file: c_int, len: off_t) -> c_int {
-    if let (Some(arena), Ok(len)) = (arena(), usize::try_from(len)) {
-        arena.sized(file, len);
+    let done = resized(file, || raw::ftruncate(file, len));
+    if let Some(arena) = arena().filter(|_| done == 0) {
+        arena.sized(file);
     }
-    raw::ftruncate(file, len)
+    done
 }
 
 /// The same where `off_t` has 64 bits.
@@ -164,17 +203,23 @@ pub extern "C" fn ftruncate64(file: c_int, len: off_t) -> c_int {
     ftruncate(file, len)
 }
 
-/// A file's space is reserved: of a part of the lease it is there.
+/// A file's space is reserved, which is there of a part of the lease; or becomes a hole.
 #[unsafe(no_mangle)]
 pub extern "C" fn fallocate(file: c_int, mode: c_int, from: off_t, len: off_t) -> c_int {
-    if mode == 0 && arena().is_some_and(|arena| arena.reserved(file, from, len)) {
+    let (keeps, hole) = (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE);
+    let reserves = mode & !keeps == 0;
+    if reserves && arena().is_some_and(|arena| arena.reserved(file, from, len, mode == keeps)) {
         return 0;
     }
     // SAFETY: a question to the kernel about a number.
-    unsafe {
+    let done = unsafe {
         libc::syscall(libc::SYS_fallocate, file as libc::c_long, mode as libc::c_long, from, len)
             as c_int
+    };
+    if let Some(arena) = arena().filter(|_| done == 0 && mode & hole != 0) {
+        arena.punched(file, from, len);
     }
+    done
 }
 
 /// The same where `off_t` has 64 bits.
@@ -186,7 +231,7 @@ pub extern "C" fn fallocate64(file: c_int, mode: c_int, from: off_t, len: off_t)
 /// The same, by another name; returns the error.
 #[unsafe(no_mangle)]
 pub extern "C" fn posix_fallocate(file: c_int, from: off_t, len: off_t) -> c_int {
-    if arena().is_some_and(|arena| arena.reserved(file, from, len)) {
+    if arena().is_some_and(|arena| arena.reserved(file, from, len, false)) {
         return 0;
     }
     type Reserve = unsafe extern "C" fn(c_int, off_t, off_t) -> c_int;
@@ -220,12 +265,19 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
-/// Removes a name, and gives a part of the lease back that was known by it.
-fn removed(path: &CStr, remove: impl Fn() -> c_int) -> c_int {
-    let known = arena().and_then(|arena| Some((arena, arena.named(path)?)));
-    let done = remove();
-    if let Some((arena, bound)) = known.filter(|_| done == 0) {
-        arena.unnamed(&bound);
+/// # Safety
+/// As for `unlinkat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's path, which ends in NUL.
+    let text = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
+    // A part of the lease that was known by it goes back.
+    let known = arena().and_then(|arena| Some((arena, arena.named(folder, text?)?)));
+    let (from, flags) = (libc::c_long::from(folder), libc::c_long::from(flags));
+    // SAFETY: the caller's path, for the kernel to look at.
+    let done = unsafe { libc::syscall(libc::SYS_unlinkat, from, path, flags) as c_int };
+    if let Some((arena, file)) = known.filter(|_| done == 0) {
+        arena.unnamed(file);
     }
     done
 }
@@ -234,14 +286,8 @@ fn removed(path: &CStr, remove: impl Fn() -> c_int) -> c_int {
 /// As for `unlink(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
-    let here = libc::AT_FDCWD as libc::c_long;
-    // SAFETY: the caller's path, for the kernel to look at.
-    let remove = || unsafe { libc::syscall(libc::SYS_unlinkat, here, path, 0) as c_int };
-    if path.is_null() {
-        return remove();
-    }
-    // SAFETY: the caller's path, which ends in NUL.
-    removed(unsafe { CStr::from_ptr(path) }, remove)
+    // SAFETY: the same of the current folder.
+    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
 }
 
 /// # Safety
@@ -266,4 +312,39 @@ pub unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
         return raw::fail(libc::EACCES);
     }
     done
+}
+
+/// Before the program begins.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = {
+    extern "C" fn begin() {
+        io::begin();
+        let _ = cuda::OF_LIBC.set(of_libc);
+    }
+    begin
+};
+
+/// This library's function of a name of libc's.
+fn of_libc(name: &CStr) -> Option<*const ()> {
+    let all = [
+        (c"mmap", mmap as *const ()),
+        (c"mmap64", mmap64 as *const ()),
+        (c"munmap", munmap as *const ()),
+        (c"mremap", mremap as *const ()),
+        (c"madvise", madvise as *const ()),
+        (c"truncate", truncate as *const ()),
+        (c"truncate64", truncate64 as *const ()),
+        (c"ftruncate", ftruncate as *const ()),
+        (c"ftruncate64", ftruncate64 as *const ()),
+        (c"fallocate", fallocate as *const ()),
+        (c"fallocate64", fallocate64 as *const ()),
+        (c"posix_fallocate", posix_fallocate as *const ()),
+        (c"posix_fallocate64", posix_fallocate64 as *const ()),
+        (c"unlink", unlink as *const ()),
+        (c"unlinkat", unlinkat as *const ()),
+        (c"shm_unlink", shm_unlink as *const ()),
+    ];
+    let found = all.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours);
+    found.or_else(|| io::of_libc(name))
 }

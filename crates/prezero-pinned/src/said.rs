@@ -8,6 +8,7 @@ const fn once() -> Once {
 }
 
 pub static LOST: Once = once();
+pub static POOL: Once = once();
 pub static FULL: Once = once();
 pub static FORK: Once = once();
 pub static NO_SHM: Once = once();

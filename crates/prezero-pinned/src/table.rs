@@ -1,13 +1,16 @@
 //! Which parts of the lease this process has mapped, and where.
 //!
-//! The list has a fixed room: it is read and changed inside `mmap`, which an allocator may have called.
+//! Two lists: what is mapped, by address, and how many bytes of each page of the lease this process has. Neighbours
+//! that go on in address and lease are one entry, as they are one mapping for the kernel.
+//! Both lists have a fixed room: they are read and changed inside `mmap`, which an allocator may have called.
+//! There is room for as many entries as the kernel allows mappings. Without room nothing is added; [`Table::has_room`] says so.
 
 use std::ptr::null_mut;
 
 use crate::board::Kind;
 use crate::raw;
 
-/// A part that is mapped; `at` 0: held without a mapping, as by the process that made a file of it.
+/// A part that is mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     pub at: usize,
@@ -15,6 +18,8 @@ pub struct Segment {
     /// In the lease.
     pub offset: usize,
     pub kind: Kind,
+    /// Of [`Kind::File`]: where the file begins in the lease.
+    pub base: usize,
 }
 
 impl Segment {
@@ -22,132 +27,205 @@ impl Segment {
     pub fn end(&self) -> usize {
         self.at + self.len
     }
+
+    /// What of it lies between two addresses.
+    pub fn between(self, from: usize, to: usize) -> Segment {
+        let at = self.at.max(from);
+        Segment { at, len: self.end().min(to) - at, offset: self.offset + (at - self.at), ..self }
+    }
+
+    fn goes_on_in(&self, next: &Segment) -> bool {
+        (self.end(), self.offset + self.len) == (next.at, next.offset)
+            && (self.kind, self.base) == (next.kind, next.base)
+    }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Table {
-    first: *mut Segment,
-    room: usize,
+    segments: &'static mut [Segment],
     count: usize,
+    /// Bytes that this process has of each page: of two mappings twice. 0: the page is not held.
+    had: &'static mut [usize],
+    page: usize,
+    /// Pages of which it has none.
+    free: usize,
+    /// Where the next part is looked for.
+    pub next: usize,
 }
 
-// SAFETY: the list lies in memory that is this table's alone.
-unsafe impl Send for Table {}
+/// The most entries of a table, where the kernel allows more mappings than that.
+const MOST: usize = 1 << 20;
+
+/// A list that the kernel has filled with zero, for the life of the process.
+fn list<T>(len: usize) -> Option<&'static mut [T]> {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    );
+    // SAFETY: a new mapping wherever the kernel likes.
+    let first = unsafe { raw::mmap(null_mut(), len * size_of::<T>(), protection, flags, -1, 0)? };
+    // SAFETY: of that length, never unmapped, and this function's alone. Its two types are valid as zero.
+    Some(unsafe { std::slice::from_raw_parts_mut(first.cast(), len) })
+}
 
 impl Table {
-    /// With room for that many.
-    pub fn with_room(room: usize) -> Option<Table> {
-        let (len, flags) = (room * size_of::<Segment>(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping wherever the kernel likes.
-        let first = unsafe { raw::mmap(null_mut(), len, protection, flags, -1, 0)? };
-        Some(Table { first: first.cast(), room, count: 0 })
+    /// For a lease of that many pages.
+    pub fn of(pages: usize, page: usize) -> Option<Table> {
+        let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        let most = most.and_then(|most| most.trim().parse().ok()).unwrap_or(MOST);
+        let (segments, had) = (list(MOST.min(most))?, list(pages)?);
+        Some(Table { segments, count: 0, had, page, free: pages, next: 0 })
     }
 
-    /// All of them.
+    /// All of them, by address.
     pub fn all(&self) -> &[Segment] {
-        // SAFETY: the first `count` were written by `add`.
-        unsafe { std::slice::from_raw_parts(self.first, self.count) }
+        &self.segments[..self.count]
     }
 
-    fn all_mut(&mut self) -> &mut [Segment] {
-        // SAFETY: see above.
-        unsafe { std::slice::from_raw_parts_mut(self.first, self.count) }
+    /// Whether that many more fit.
+    pub fn has_room(&self, more: usize) -> bool {
+        self.count + more <= self.segments.len()
     }
 
-    /// Whether another few fit, beside a piece in each file.
-    pub fn has_room(&self, files: usize) -> bool {
-        self.count + 4 + files < self.room
+    /// The number of the first that ends behind this address.
+    fn behind(&self, address: usize) -> usize {
+        self.all().partition_point(|each| each.end() <= address)
     }
 
-    /// Adds one.
-    pub fn add(&mut self, segment: Segment) {
-        assert!(self.count < self.room && segment.len > 0);
-        // SAFETY: within the room.
-        unsafe { self.first.add(self.count).write(segment) };
-        self.count += 1;
-    }
-
-    /// Drops those that are not to be kept.
-    pub fn keep(&mut self, keep: impl Fn(&Segment) -> bool) {
-        let mut kept = 0;
-        for number in 0..self.count {
-            let each = self.all()[number];
-            if keep(&each) {
-                self.all_mut()[kept] = each;
-                kept += 1;
+    /// Adds one, which is had from now on; `false`: there is no room.
+    pub fn add(&mut self, segment: Segment) -> bool {
+        let place = self.behind(segment.at);
+        let before =
+            place.checked_sub(1).filter(|&before| self.segments[before].goes_on_in(&segment));
+        let after =
+            (place < self.count && segment.goes_on_in(&self.segments[place])).then_some(place);
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                self.segments[before].len += segment.len + self.segments[after].len;
+                self.remove(after);
+            }
+            (Some(before), None) => self.segments[before].len += segment.len,
+            (None, Some(after)) => {
+                let whole = segment.len + self.segments[after].len;
+                self.segments[after] = Segment { len: whole, ..segment };
+            }
+            (None, None) => {
+                if !self.has_room(1) {
+                    return false;
+                }
+                self.segments.copy_within(place..self.count, place + 1);
+                self.segments[place] = segment;
+                self.count += 1;
             }
         }
-        self.count = kept;
+        self.have(segment.offset, segment.len);
+        true
+    }
+
+    fn remove(&mut self, place: usize) {
+        self.segments.copy_within(place + 1..self.count, place);
+        self.count -= 1;
     }
 
     /// The one that is mapped at this address.
     pub fn at(&self, address: usize) -> Option<Segment> {
-        self.all()
-            .iter()
-            .find(|each| each.at != 0 && (each.at..each.end()).contains(&address))
-            .copied()
+        self.first_in(address, address + 1)
     }
 
     /// The first that is mapped in a range of addresses.
     pub fn first_in(&self, from: usize, to: usize) -> Option<Segment> {
-        let inside =
-            self.all().iter().filter(|each| each.at != 0 && each.at < to && from < each.end());
-        inside.min_by_key(|each| each.at).copied()
+        self.all().get(self.behind(from)).filter(|each| each.at < to && from < to).copied()
     }
 
-    /// Where the last one ends that has a byte of this part of the lease.
-    pub fn covered(&self, from: usize, to: usize) -> Option<usize> {
-        let inside =
-            self.all().iter().filter(|each| each.offset < to && from < each.offset + each.len);
-        inside.map(|each| each.offset + each.len).max()
+    /// Whether a mapping here has a byte of this range of the lease.
+    pub fn has(&self, from: usize, to: usize) -> bool {
+        self.all().iter().any(|each| each.offset < to && from < each.offset + each.len)
     }
 
-    /// Takes a range of addresses out; what is left of a segment stays. `None`: nothing is mapped there any more.
+    /// Takes the first piece of a range of addresses out, which is still had; what is left of a segment stays. `None`: nothing
+    /// is mapped there any more, or what would stay finds no room.
     pub fn take_out(&mut self, from: usize, to: usize) -> Option<Segment> {
-        let gone = self.first_in(from, to)?;
-        let (start, end) = (gone.at.max(from), gone.end().min(to));
-        let part = |at: usize, end: usize| Segment {
-            at,
-            len: end - at,
-            offset: gone.offset + (at - gone.at),
-            ..gone
-        };
-        self.keep(|each| each.at != gone.at);
-        if gone.at < start {
-            self.add(part(gone.at, start));
+        let whole = self.first_in(from, to)?;
+        let (place, gone) = (self.behind(from), whole.between(from, to));
+        let (before, after) = (gone.at - whole.at, whole.end() - gone.end());
+        match (before, after) {
+            (0, 0) => self.remove(place),
+            (_, 0) => self.segments[place].len = before,
+            (0, _) => self.segments[place] = whole.between(gone.end(), whole.end()),
+            _ => {
+                if !self.has_room(1) {
+                    return None;
+                }
+                self.segments.copy_within(place..self.count, place + 1);
+                self.count += 1;
+                self.segments[place].len = before;
+                self.segments[place + 1] = whole.between(gone.end(), whole.end());
+            }
         }
-        if end < gone.end() {
-            self.add(part(end, gone.end()));
-        }
-        Some(part(start, end))
+        Some(gone)
     }
 
-    /// Calls `release` for each whole page of a part of the lease that nothing here has any more.
-    pub fn released(
-        &self,
-        page: usize,
-        from: usize,
-        to: usize,
-        release: &mut dyn FnMut(usize, usize),
-    ) {
-        let (from, to) = (from - from % page, to.next_multiple_of(page));
-        let around = |each: &Segment| {
-            let first = each.offset - each.offset % page;
-            (first, (each.offset + each.len).next_multiple_of(page))
-        };
-        let mut in_the_way =
-            self.all().iter().map(around).filter(|&(first, end)| first < to && from < end);
-        let Some((first, end)) = in_the_way.next() else {
-            release(from, to);
-            return;
-        };
-        if from < first {
-            self.released(page, from, first, release);
+    /// The pages of a range of the lease, and the bytes of it in each.
+    fn pages(&self, from: usize, len: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (page, end) = (self.page, from + len);
+        let bytes = move |number: usize| end.min((number + 1) * page) - from.max(number * page);
+        (from / page..end.div_ceil(page)).map(move |number| (number, bytes(number)))
+    }
+
+    /// This process has a range of the lease, mapped or held for a file.
+    pub fn have(&mut self, from: usize, len: usize) {
+        for (page, bytes) in self.pages(from, len) {
+            self.free -= usize::from(self.had[page] == 0);
+            self.had[page] += bytes;
         }
-        if end < to {
-            self.released(page, end, to, release);
+    }
+
+    /// It has it once less: calls `release` for each run of pages that nothing here has any more.
+    pub fn have_not(&mut self, from: usize, len: usize, mut release: impl FnMut(usize, usize)) {
+        let mut run = (0, 0);
+        for (page, bytes) in self.pages(from, len) {
+            self.had[page] = self.had[page].saturating_sub(bytes);
+            if self.had[page] != 0 {
+                continue;
+            }
+            self.free += 1;
+            if run.1 != page {
+                if run.0 < run.1 {
+                    release(run.0 * self.page, run.1 * self.page);
+                }
+                run.0 = page;
+            }
+            run.1 = page + 1;
         }
+        if run.0 < run.1 {
+            release(run.0 * self.page, run.1 * self.page);
+        }
+    }
+
+    /// The last of these pages that this process has, of `None`.
+    pub fn last_had(&self, from: usize, to: usize) -> Option<usize> {
+        (from..to).rev().find(|&page| self.had[page] > 0)
+    }
+
+    /// Whether that many pages may be free.
+    pub fn may_have_free(&self, pages: usize) -> bool {
+        pages <= self.free
+    }
+
+    /// In a child of fork: keeps what it has mapped.
+    pub fn inherit(&mut self) {
+        self.had.fill(0);
+        self.free = self.had.len();
+        let mut kept = 0;
+        for number in 0..self.count {
+            let each = self.segments[number];
+            if !each.kind.is_private() {
+                self.segments[kept] = each;
+                kept += 1;
+                self.have(each.offset, each.len);
+            }
+        }
+        self.count = kept;
     }
 }

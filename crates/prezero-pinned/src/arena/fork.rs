@@ -14,7 +14,7 @@ impl Arena {
         // SAFETY: behind the mutex.
         let table = unsafe { &*self.table.get() };
         self.lease.files().iter().for_each(File::before_fork);
-        for each in table.all().iter().filter(|each| each.at != 0 && !each.kind.is_private()) {
+        for each in table.all().iter().filter(|each| !each.kind.is_private()) {
             let from = each.offset - each.offset % self.page;
             let to = (each.offset + each.len).next_multiple_of(self.page);
             for (file, begin, len) in self.lease.pieces(from, to - from) {
@@ -38,7 +38,7 @@ impl Arena {
         self.board.file.in_child();
         // SAFETY: behind the mutex, which this thread's copy holds.
         let table = unsafe { &mut *self.table.get() };
-        table.keep(|each| each.at != 0 && !each.kind.is_private());
+        table.inherit();
         // SAFETY: locked by `before_fork`.
         unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
     }

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::names;
@@ -15,6 +16,9 @@ mod glibc;
 
 /// glibc's.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Finds this library's function of a name of libc's.
+pub static OF_LIBC: OnceLock<fn(&CStr) -> Option<*const ()>> = OnceLock::new();
 
 /// What `dlsym` returns, if `is_answer`.
 #[repr(C)]
@@ -56,7 +60,15 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> Answer 
         return none;
     }
     // SAFETY: the caller's string, which ends in NUL.
-    let Some(known) = names::known(unsafe { CStr::from_ptr(name) }) else { return none };
+    let name = unsafe { CStr::from_ptr(name) };
+    if let Some(ours) = OF_LIBC.get().and_then(|find| find(name)) {
+        // By a handle of libc: the next library that has the name. Others' functions stay theirs.
+        let address = look_up(handle, name);
+        let is_libcs = !address.is_null() && address == look_up(libc::RTLD_NEXT, name);
+        let address = if is_libcs { ours.cast_mut().cast() } else { address };
+        return Answer { address, is_answer: 1 };
+    }
+    let Some(known) = names::known(name) else { return none };
     let mut address = look_up(handle, known.slot.symbol);
     if address == known.ours.cast_mut().cast() {
         if known.slot.real().is_none() {

@@ -164,7 +164,8 @@ macro_rules! names {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name(at: *mut c_void, len: usize, flags: c_uint) -> c_int {
-            pinned::inside(|| call!(slots::$name, (*mut c_void, usize, c_uint), at, len, flags))
+            let real = || call!(slots::$name, (*mut c_void, usize, c_uint), at, len, flags);
+            pinned::register(at, len, real)
         }
     };
     (@unregisters $name:ident) => {
@@ -173,7 +174,7 @@ macro_rules! names {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name(at: *mut c_void) -> c_int {
-            pinned::inside(|| call!(slots::$name, (*mut c_void), at))
+            pinned::unregister(at, |at| call!(slots::$name, (*mut c_void), at))
         }
     };
     (@looks_up $name:ident) => {

@@ -4,9 +4,9 @@
 //! A call that fails leaves no error behind for the thread's next question, and the program gets what it would have got.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
-use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::names::{Api, Own};
@@ -35,13 +35,8 @@ pub fn inside<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Memory that was made here.
-#[derive(Clone, Copy)]
-struct Made {
-    at: usize,
-    len: usize,
-    from: From,
-}
+/// Memory that was made here: its length, and where it is from.
+type Made = (usize, From);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
@@ -49,17 +44,11 @@ enum From {
     Plain,
 }
 
-static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
+/// All of it, by address.
+static MADE: Mutex<BTreeMap<usize, Made>> = Mutex::new(BTreeMap::new());
 
-fn all_made() -> MutexGuard<'static, Vec<Made>> {
+fn all_made() -> MutexGuard<'static, BTreeMap<usize, Made>> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Takes one out of the list.
-fn taken_out(at: *mut c_void) -> Option<Made> {
-    let mut all = all_made();
-    let place = all.iter().position(|each| each.at == at.addr())?;
-    Some(all.swap_remove(place))
 }
 
 /// Memory for an allocation, and where it is from.
@@ -68,7 +57,7 @@ fn made(own: &Own, len: usize) -> Option<(*mut c_void, From)> {
     let part = shim().arena.as_ref().and_then(|arena| {
         let gpu = if arena.ranks.have_gpus() { inside(|| own.gpu()) } else { None };
         let rank = arena.ranks.of(gpu.as_ref().map(|address| &address[..]));
-        arena.serve(null_mut(), len, protection, Kind::Alloc, rank)
+        arena.serve(len, protection, Kind::Alloc, rank)
     });
     part.map(|at| (at, From::Lease)).or_else(|| Some((plain::make(len)?, From::Plain)))
 }
@@ -76,7 +65,7 @@ fn made(own: &Own, len: usize) -> Option<(*mut c_void, From)> {
 fn give_back(at: *mut c_void, len: usize, from: From) {
     match (from, &shim().arena) {
         (From::Lease, Some(arena)) => {
-            arena.unmap(at.addr(), len);
+            arena.unmap(at.addr(), arena.whole(len).unwrap_or(len));
         }
         _ => plain::give_back(at, len),
     }
@@ -101,7 +90,7 @@ pub unsafe fn allocate(
     let code = inside(|| own.register(at, len, flags));
     let is_elsewhere = code == 0 && inside(|| own.is_elsewhere(at));
     if code == 0 && !is_elsewhere {
-        all_made().push(Made { at: at.addr(), len, from });
+        all_made().insert(at.addr(), (len, from));
         // SAFETY: the caller's room.
         unsafe { out.write(at) };
         return 0;
@@ -152,13 +141,31 @@ fn may_lock_all() -> bool {
 
 /// Frees what was allocated.
 pub fn free(api: Api, at: *mut c_void, real: impl Fn() -> c_int) -> c_int {
-    let known = if is_inside() { None } else { taken_out(at) };
-    let Some(each) = known else { return inside(real) };
+    let known = if is_inside() { None } else { all_made().remove(&at.addr()) };
+    let Some((len, from)) = known else { return inside(real) };
     let own = Own::of(api);
     let code = inside(|| own.unregister(at));
     // Pages that a device may still write to serve nothing else.
     if code == 0 {
-        give_back(at, each.len, each.from);
+        give_back(at, len, from);
     }
     code
+}
+
+/// Registers memory of the program's; what is not of the lease is counted.
+pub fn register(at: *mut c_void, len: usize, real: impl Fn() -> c_int) -> c_int {
+    let is_programs = !is_inside();
+    let code = inside(real);
+    if let Some(arena) = shim().arena.as_ref().filter(|_| is_programs && code == 0) {
+        arena.registered(at.addr(), len);
+    }
+    code
+}
+
+/// Ends a registration, unless it is of an allocation, of which the program knows none: then the library is asked of
+/// memory that was never registered, for its own error.
+pub fn unregister(at: *mut c_void, real: impl Fn(*mut c_void) -> c_int) -> c_int {
+    let is_allocated = !is_inside() && all_made().contains_key(&at.addr());
+    let unknown = (&raw const MADE).cast_mut().cast();
+    inside(|| real(if is_allocated { unknown } else { at }))
 }
