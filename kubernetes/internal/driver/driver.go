@@ -84,6 +84,8 @@ type Driver struct {
 	// drained: the node has DrainLabel. nudge has the next look come at once.
 	drained atomic.Bool
 	nudge   chan struct{}
+	// brokers are the broker's own metrics at the last look; nil: it did not answer.
+	brokers atomic.Pointer[string]
 	// emptying counts leases that are given back, and that a process keeps from being emptied.
 	emptying atomic.Int64
 	// leads: of the drivers of this node, this one answers the runtime.
@@ -232,6 +234,14 @@ func (d *Driver) Ready() error {
 		return errors.New("no device of this node is published yet")
 	}
 	return nil
+}
+
+// Broker is what prezerod tells Prometheus, which reaches no socket of the host.
+func (d *Driver) Broker() (string, error) {
+	if text := d.brokers.Load(); text != nil {
+		return *text, nil
+	}
+	return "", errors.New("prezerod did not answer at the last look")
 }
 
 // event tells the pods of a claim something.

@@ -46,6 +46,9 @@ func (d *Driver) publish(ctx context.Context) {
 		return
 	}
 	audit, err := d.look(ctx)
+	if err != nil {
+		d.brokers.Store(nil)
+	}
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	was := &d.published
@@ -110,6 +113,9 @@ func (d *Driver) look(ctx context.Context) (audit bool, err error) {
 	}
 	defer conn.Close()
 	text, err := conn.Report(ctx, broker.Metrics)
+	if err == nil {
+		d.brokers.Store(&text)
+	}
 	return gauge(text, "prezerod_quarantined_kinds") > 0, err
 }
 

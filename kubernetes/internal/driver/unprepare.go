@@ -145,8 +145,8 @@ func (d *Driver) describe(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		record, err := d.ledger.Get(uid)
-		if err == nil && record != nil && record.Prepared {
+		// One that cannot be read is told by who serves it.
+		if record, _ := d.ledger.Get(uid); record != nil && record.Prepared {
 			err = delivery.RestoreMetadata(d.ledger, d.CDI, uid)
 			paths := make([]string, len(record.Pieces))
 			there := exists(filepath.Join(d.CDI, delivery.SpecName(uid)+".yaml"))
