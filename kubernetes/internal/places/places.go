@@ -48,7 +48,7 @@ func Of(dir string) (Place, error) {
 		return Place{}, fmt.Errorf("--files %s: an ordinary file system; mount a tmpfs or a hugetlbfs there", dir)
 	}
 	// Leases are open to any user: a pod has its own alone since nothing else leads to them.
-	if file.Mode&0o007 != 0 {
+	if file.Mode&0o077 != 0 {
 		return Place{}, fmt.Errorf("--files %s: other users may enter; mount it with mode=0700", dir)
 	}
 	if place.Page != broker.Huge && place.Page != broker.Giant {
