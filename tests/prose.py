@@ -25,7 +25,7 @@ PERSONS = re.compile(r"\b(someone|anybody|anyone|everybody|everyone|nobody|whoev
 OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]
 # Words of all pages together; lines or words of some. What a command wrote does not count: the index of results, which
 # `prezero bench results` bounds, and the table of `make matrix`.
-WORDS = 25_800
+WORDS = 26_400
 INDEX = "bench/results/README.md"
 MADE = re.compile(r"<!-- matrix -->.*?<!-- end of matrix -->", re.S)
 LINES = {"README.md": 150, "DESIGN.md": 250}

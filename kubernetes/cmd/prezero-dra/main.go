@@ -193,6 +193,7 @@ func (c command) serve() error {
 		}
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		mux.HandleFunc("/metrics/prezerod", text(plugin.Broker))
 		mux.HandleFunc("/healthz", probe(func() error { return plugin.Live(time.Now()) }))
 		mux.HandleFunc("/readyz", probe(plugin.Ready))
 		server := served(mux)
@@ -205,12 +206,17 @@ func (c command) serve() error {
 
 // probe answers the kubelet: what is wrong, if anything is.
 func probe(what func() error) http.HandlerFunc {
+	return text(func() (string, error) { return "ok\n", what() })
+}
+
+func text(of func() (string, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if err := what(); err != nil {
+		text, err := of()
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write([]byte("ok\n"))
+		_, _ = w.Write([]byte(text))
 	}
 }
 

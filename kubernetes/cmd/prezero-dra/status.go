@@ -97,7 +97,7 @@ func status(options driver.Options, out io.Writer) error {
 func isNamed(all []places.Place, claim *ledger.Claim, n int) bool {
 	for _, place := range all {
 		if uint64(place.Page) == claim.Pieces[n].Page {
-			_, err := os.Lstat(ledger.File(place.Dir, ledger.Name(claim.UID, n)))
+			_, err := os.Lstat(ledger.File(place.Dir, claim.Lease(n)))
 			return err == nil
 		}
 	}

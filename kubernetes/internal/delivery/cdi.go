@@ -97,7 +97,7 @@ func (c *CDI) Write(claim *ledger.Claim, paths []string) error {
 			env = append(env, variable+"="+value)
 		}
 		if piece.Deliver == params.File {
-			env = append(env, fmt.Sprintf("PREZERO_LEASE_BYTES_%s=%d", variables[n], piece.Bytes))
+			env = append(env, fmt.Sprintf("PREZERO_BYTES_%s=%d", variables[n], piece.Bytes))
 		}
 		spec.Devices = append(spec.Devices, specs.Device{Name: fmt.Sprintf("%s-%d", claim.UID, n),
 			ContainerEdits: specs.ContainerEdits{Env: env, Mounts: []*specs.Mount{mount}}})
@@ -158,15 +158,9 @@ func apart(names []string, separator string) []string {
 	return told
 }
 
-// name of a label as part of a variable's.
-func name(request string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, request)
+// name of a request or a claim as part of a variable's, by which no other has that part: in capitals, with `_` for `-`. What
+// a variable cannot have is a small letter, since names have none: `d` is a dot, and `h` the second hyphen of two, as
+// two of `_` stand between claim and request.
+func name(of string) string {
+	return strings.NewReplacer("--", "_h", "-", "_", ".", "d").Replace(strings.ToUpper(of))
 }

@@ -42,23 +42,49 @@ func Metadata(claim *ledger.Claim, n int) *kubeletplugin.DeviceMetadata {
 }
 
 // MetadataFiles has the helper write whole files, and leave when they reach a disk to the kernel: like leases they
-// outlive no restart of the machine.
-func MetadataFiles() kubeletplugin.MetadataFileOperations {
+// outlive no restart of the machine. A CDI file is kept with the claim's record, too.
+func MetadataFiles(claims *ledger.Ledger) kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{WriteFile: func(name string, text []byte, mode os.FileMode) error {
-		// Of a name of its own: the kubelet may ask twice at once.
-		fresh, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*"+unfinished)
-		if err != nil {
-			return err
+		if uid := metadataOwner(filepath.Base(name)); uid != "" {
+			if err := write(filepath.Join(claims.Dir(uid), filepath.Base(name)), text, mode); err != nil {
+				return err
+			}
 		}
-		_, err = fresh.Write(text)
-		if err = errors.Join(err, fresh.Chmod(mode), fresh.Close()); err == nil {
-			err = os.Rename(fresh.Name(), name)
-		}
-		if err != nil {
-			_ = os.Remove(fresh.Name())
-		}
-		return err
+		return write(name, text, mode)
 	}}
+}
+
+func write(name string, text []byte, mode os.FileMode) error {
+	// Of a name of its own: the kubelet may ask twice at once.
+	fresh, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*"+unfinished)
+	if err != nil {
+		return err
+	}
+	_, err = fresh.Write(text)
+	if err = errors.Join(err, fresh.Chmod(mode), fresh.Close()); err == nil {
+		err = os.Rename(fresh.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(fresh.Name())
+	}
+	return err
+}
+
+// RestoreMetadata puts the CDI files of a claim's metadata back that are gone: a container that starts again needs them.
+func RestoreMetadata(claims *ledger.Ledger, cdi string, uid types.UID) error {
+	kept, err := filepath.Glob(filepath.Join(claims.Dir(uid), metadataPrefix+"*.json"))
+	for _, file := range kept {
+		at := filepath.Join(cdi, filepath.Base(file))
+		if exists(at) {
+			continue
+		}
+		text, failed := os.ReadFile(file)
+		if failed == nil {
+			failed = write(at, text, 0o644)
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 // metadataOwner is the claim whose metadata a CDI file of this name mounts; "": it is none of ours.

@@ -5,16 +5,22 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"prezero.dev/kubernetes/internal/ledger"
 )
 
 // The kubelet asks twice where a driver was slow: both answers are whole.
 func TestMetadataThatIsWrittenTwiceAtOnceIsWhole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "metadata.json")
+	claims, err := ledger.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 20 {
-				if err := MetadataFiles().WriteFile(file, []byte("{}"), 0o644); err != nil {
+				if err := MetadataFiles(claims).WriteFile(file, []byte("{}"), 0o644); err != nil {
 					t.Error(err)
 				}
 			}

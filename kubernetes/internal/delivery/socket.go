@@ -1,13 +1,17 @@
 package delivery
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +26,10 @@ const (
 	patience = 10 * time.Second
 	// Connections of one socket; the oldest makes way. A lease is handed out once.
 	crowd = 4
+	// Connections that may wait to be accepted, and how long a socket rests after each: a pod that asks without end
+	// has so much of the driver's time and no more.
+	backlog = 16
+	pace    = 5 * time.Millisecond
 	// How long a socket rests after an accept that failed: until another file is closed.
 	rest = 100 * time.Millisecond
 	// A socket whose accepts fail for longer is told by Sick.
@@ -31,16 +39,23 @@ const (
 )
 
 // Sockets answer LEASE in the broker's place, so that a pod takes its lease with any client of prezerod's.
-// Each hands its lease out once: what the pod writes stays in it, and is not zero for the next one.
+// Each hands its lease out once: what the pod writes stays in it, and is not zero for the next one. A container that
+// starts again gets another one, if no process has that of before.
 //
 // A socket lies in a directory of its own, which only the driver writes: a pod sees the directory, and may connect.
+//
+// What a pod sends may take as long to close as the pod likes, in the kernel: descriptors of TCP sockets that linger. So
+// nothing of a client is read or closed under a mutex, or by a goroutine that others wait for, and a client has its place
+// until it is closed. Where the kernel can (Linux 6.16), a socket takes no descriptors at all.
 //
 // Two drivers may serve the same claims while one replaces the other. Each records what it bound. What is recorded and
 // takes clients is left alone; the driver that starts takes over.
 type Sockets struct {
 	ledger *ledger.Ledger
-	mutex  sync.Mutex
-	open   map[types.UID]map[int]*socket
+	// Another puts another lease in the place of the claim's nth one, which was taken; an error says why it stays.
+	Another func(uid types.UID, n int) error
+	mutex   sync.Mutex
+	open    map[types.UID]map[int]*socket
 }
 
 // socket is one that listens here.
@@ -48,12 +63,14 @@ type socket struct {
 	listener *net.UnixListener
 	// device and inode of what was bound: another process may have replaced it.
 	device, inode uint64
+	// places of clients; done is closed when no more come.
+	places chan struct{}
+	done   chan struct{}
 
 	mutex   sync.Mutex
 	clients []*net.UnixConn
 	// failing since then; zero: the last accept was good.
 	failing time.Time
-	ended   bool
 }
 
 // NewSockets serves none yet.
@@ -104,8 +121,26 @@ func (s *Sockets) TakeOver(claim *ledger.Claim, n int, path string) error {
 	}
 	s.open[claim.UID][n] = fresh
 	s.mutex.Unlock()
-	piece, taken := claim.Pieces[n], s.taken(claim.UID, n)
-	go fresh.accept(func(client *net.UnixConn) { answer(client, piece, path, taken) })
+	uid, piece := claim.UID, claim.Pieces[n]
+	give := func(client *net.UnixConn, question broker.Question) error {
+		if !matches(question.Want, piece) {
+			return fmt.Errorf("the claim has %d bytes in pages of %d on node %d; ask for just that", piece.Bytes, piece.Page, piece.Node)
+		}
+		// Before it is sent: a lease that is lost is better than one that two believe zero. And before the file is opened:
+		// who has it can keep others from that (F_SETLEASE).
+		err := take(s.taken(uid, n))
+		if err != nil && s.Another != nil && time.Since(takenAt(s.taken(uid, n))) > patience {
+			if why := s.Another(uid, n); why != nil {
+				return fmt.Errorf("the lease was taken before, and stays: %w", why)
+			}
+			err = take(s.taken(uid, n))
+		}
+		if err != nil {
+			return fmt.Errorf("the lease was taken before, and holds what was written since; ask again %v after that", patience)
+		}
+		return lease(client, question.Tag, piece, path, s.taken(uid, n))
+	}
+	go fresh.accept(func(client *net.UnixConn) { answer(client, give) })
 	return nil
 }
 
@@ -203,12 +238,15 @@ func bind(dir string) (*socket, error) {
 			}
 		}
 	}
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: inside + fresh, Net: "unixpacket"})
+	config := net.ListenConfig{Control: refuseRights}
+	bound, err := config.Listen(context.Background(), "unixpacket", inside+fresh)
 	if err != nil {
 		return nil, err
 	}
+	listener := bound.(*net.UnixListener)
 	listener.SetUnlinkOnClose(false)
-	s := &socket{listener: listener}
+	s := &socket{listener: listener, places: make(chan struct{}, crowd), done: make(chan struct{})}
+	s.control(func(fd int) { _ = unix.Listen(fd, backlog) })
 	if err := s.open(fd, fresh); err != nil {
 		_ = listener.Close()
 		return nil, err
@@ -218,6 +256,18 @@ func bind(dir string) (*socket, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// refuseRights has a socket take no descriptors, where the kernel can. A variable for tests.
+var refuseRights = func(_, _ string, socket syscall.RawConn) error {
+	return socket.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) })
+}
+
+// control does something with the listener, which may be in use.
+func (s *socket) control(with func(fd int)) {
+	if raw, err := s.listener.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { with(int(fd)) })
+	}
 }
 
 // open it to any user: the directory is bound into one pod only, whose user another namespace names.
@@ -241,9 +291,7 @@ func (s *socket) open(dir int, name string) error {
 // is tells whether what lies at this path is this socket, and nothing else.
 func (s *socket) is(path string) bool {
 	var stat unix.Stat_t
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return !s.ended && unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFSOCK &&
+	return !s.ended() && unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFSOCK &&
 		stat.Dev == s.device && stat.Ino == s.inode && int(stat.Uid) == os.Geteuid()
 }
 
@@ -252,21 +300,19 @@ func (s *socket) accept(serve func(*net.UnixConn)) {
 	for {
 		client, err := s.listener.AcceptUnix()
 		switch {
-		case err == nil:
-			s.mutex.Lock()
-			s.failing = time.Time{}
-			if len(s.clients) == crowd {
-				_ = s.clients[0].Close()
-				s.clients = s.clients[1:]
+		case s.ended():
+			if err == nil {
+				go hurried(patience, func() { _ = client.Close() })
 			}
-			s.clients = append(s.clients, client)
-			s.mutex.Unlock()
-			go func() {
-				serve(client)
-				s.left(client)
-			}()
-		case errors.Is(err, net.ErrClosed):
 			return
+		case err == nil:
+			s.enter(client)
+			go hurried(patience, func() {
+				serve(client)
+				_ = client.Close()
+				s.left(client)
+			})
+			time.Sleep(pace)
 		default:
 			s.mutex.Lock()
 			if s.failing.IsZero() {
@@ -278,26 +324,79 @@ func (s *socket) accept(serve func(*net.UnixConn)) {
 	}
 }
 
-func (s *socket) left(client *net.UnixConn) {
-	_ = client.Close()
+// enter waits until a client has a place: the oldest is told to make way.
+func (s *socket) enter(client *net.UnixConn) {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	for n, other := range s.clients {
-		if other == client {
-			s.clients = append(s.clients[:n:n], s.clients[n+1:]...)
-			return
-		}
+	s.failing = time.Time{}
+	s.clients = append(s.clients, client)
+	if len(s.clients) > crowd {
+		part(s.clients[0])
+	}
+	s.mutex.Unlock()
+	select {
+	case s.places <- struct{}{}:
+	case <-s.done:
+		// Its goroutine takes one of those that are left.
+		part(client)
+		s.places <- struct{}{}
 	}
 }
 
+func (s *socket) left(client *net.UnixConn) {
+	s.mutex.Lock()
+	s.clients = slices.DeleteFunc(s.clients, func(one *net.UnixConn) bool { return one == client })
+	s.mutex.Unlock()
+	<-s.places
+}
+
+// part from a client: who reads it sees the end. It is not closed, which may wait.
+func part(client *net.UnixConn) {
+	_ = client.CloseRead()
+	_ = client.CloseWrite()
+}
+
+func (s *socket) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// close takes no more clients from here on, and waits for nothing.
 func (s *socket) close() {
-	_ = s.listener.Close()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.ended = true
-	for _, client := range s.clients {
-		_ = client.Close()
+	if s.ended() {
+		return
 	}
+	close(s.done)
+	s.control(func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) })
+	for _, client := range s.clients {
+		part(client)
+	}
+	go hurried(patience, func() { _ = s.listener.Close() })
+}
+
+// hurried runs what may close descriptors that a pod sent. The kernel waits there no longer than until a signal comes.
+func hurried(each time.Duration, run func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	done, thread := make(chan struct{}), unix.Gettid()
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(each):
+				// It interrupts a system call, and means nothing to Go's runtime.
+				_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG)
+			}
+		}
+	}()
+	run()
 }
 
 // taken is the file whose presence tells that the claim's nth lease was handed out.
@@ -340,7 +439,7 @@ func (s *Sockets) Sick(now time.Time) error {
 	return nil
 }
 
-func answer(client *net.UnixConn, piece ledger.Piece, path, taken string) {
+func answer(client *net.UnixConn, give func(*net.UnixConn, broker.Question) error) {
 	frame := make([]byte, 256)
 	for {
 		_ = client.SetDeadline(time.Now().Add(patience))
@@ -358,40 +457,50 @@ func answer(client *net.UnixConn, piece ledger.Piece, path, taken string) {
 			_, _ = client.Write(no.Encode(question.Tag))
 			continue
 		}
-		if err := lease(client, question, piece, path, taken); err != nil {
+		if err := give(client, question); err != nil {
 			no := &broker.Refused{Reason: broker.Host, Text: err.Error()}
 			_, _ = client.Write(no.Encode(question.Tag))
 		}
 	}
 }
 
-// lease sends the lease, once. An error is what the client is told.
-func lease(client *net.UnixConn, question broker.Question, piece ledger.Piece, path, taken string) error {
-	want := question.Want
-	if want.Bytes != piece.Bytes || uint64(want.Page) != piece.Page {
-		return fmt.Errorf("the claim has %d bytes in pages of %d; ask for just that", piece.Bytes, piece.Page)
+func matches(want broker.Want, piece ledger.Piece) bool {
+	return want.Bytes == piece.Bytes && uint64(want.Page) == piece.Page && (want.Node == broker.AnyNode || int(want.Node) == piece.Node)
+}
+
+// take a lease's mark; an error: another has it.
+func take(mark string) error {
+	file, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	if err == nil {
+		err = file.Close()
 	}
-	if want.Node != broker.AnyNode && int(want.Node) != piece.Node {
-		return fmt.Errorf("the claim's lease lies on node %d; ask for that, or any", piece.Node)
-	}
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	return err
+}
+
+func takenAt(mark string) time.Time {
+	info, err := os.Stat(mark)
 	if err != nil {
-		return err
+		return time.Now()
 	}
-	defer file.Close()
+	return info.ModTime()
+}
+
+// lease sends the lease, whose mark is taken. An error is what the client is told.
+func lease(client *net.UnixConn, tag uint32, piece ledger.Piece, path, taken string) error {
+	file, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		// Nobody had it.
+		_ = os.Remove(taken)
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer unix.Close(file)
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+	if err := unix.Fstat(file, &stat); err != nil {
 		return err
 	}
-	// Before it is sent: a lease that is lost is better than one that two believe zero.
-	mark, err := os.OpenFile(taken, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
-	if err != nil {
-		return errors.New("the lease was taken before, and holds what was written since; start a new pod for zero memory")
-	}
-	_ = mark.Close()
 	// Of this backing clients expect no seals; the kernel seals no file that has a name.
 	granted := broker.Granted{Number: 1, Bytes: piece.Bytes, Page: broker.Page(piece.Page), Node: int32(piece.Node),
 		Backing: broker.Tmpfs, Inode: stat.Ino}
-	_, _, err = client.WriteMsgUnix(granted.Encode(question.Tag), unix.UnixRights(int(file.Fd())), nil)
+	_, _, err = client.WriteMsgUnix(granted.Encode(tag), unix.UnixRights(file), nil)
 	return err
 }

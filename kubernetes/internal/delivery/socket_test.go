@@ -2,13 +2,172 @@ package delivery
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/linger"
 	"prezero.dev/kubernetes/internal/params"
 )
+
+// endless is longer than anything takes that does not wait for a client.
+const endless = 2 * time.Minute
+
+// answered has something done that must wait for no client.
+func answered(t *testing.T, what string, do func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(endless):
+		t.Fatalf("%s: no answer in %v", what, endless)
+	}
+}
+
+// claims of a socket each, with a lease of 2 MiB in an ordinary file.
+func claims(t *testing.T, uids ...types.UID) (*Sockets, []*ledger.Claim, string) {
+	t.Helper()
+	records, err := ledger.Open(filepath.Join(t.TempDir(), "claims"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "lease")
+	if err := os.WriteFile(file, make([]byte, 2<<20), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var all []*ledger.Claim
+	for _, uid := range uids {
+		claim := &ledger.Claim{UID: uid, Pieces: []ledger.Piece{{Request: "ram", Deliver: params.Socket, Bytes: 2 << 20, Page: 2 << 20}}}
+		if err := records.Put(claim); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, claim)
+	}
+	return NewSockets(records), all, file
+}
+
+// A pod sends descriptors that take an hour to close. Kernels before Linux 6.16 let them through.
+func TestWhatAClientSendsHoldsUpItsOwnSocketAlone(t *testing.T) {
+	for kernel, refuse := range map[string]func(string, string, syscall.RawConn) error{
+		"this kernel": refuseRights, "one before 6.16": func(string, string, syscall.RawConn) error { return nil },
+	} {
+		t.Run(kernel, func(t *testing.T) {
+			was := refuseRights
+			refuseRights = refuse
+			defer func() { refuseRights = was }()
+			s, all, file := claims(t, "u-1", "u-2", "u-3")
+			for _, claim := range all[:2] {
+				if err := s.Serve(claim, 0, file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := runtime.NumGoroutine()
+			for range 2 * crowd {
+				_ = linger.Send(t, s.SocketPath("u-1", 0))
+			}
+			answered(t, "the health of all", func() {
+				if err := s.Sick(time.Now()); err != nil {
+					t.Error(err)
+				}
+			})
+			answered(t, "another claim's lease", func() {
+				conn, err := broker.Dial(context.Background(), s.SocketPath("u-2", 0))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				lease, err := conn.Lease(context.Background(), broker.Want{Bytes: 2 << 20, Page: broker.Huge, Node: broker.AnyNode}, 0)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = lease.File.Close()
+			})
+			answered(t, "another claim's socket", func() {
+				if err := s.Serve(all[2], 0, file); err != nil {
+					t.Error(err)
+				}
+			})
+			answered(t, "a look at all sockets", s.Leave)
+			answered(t, "another driver in its place", func() {
+				if err := s.TakeOver(all[0], 0, file); err != nil {
+					t.Error(err)
+				}
+			})
+			answered(t, "the end of each", func() {
+				for _, claim := range all {
+					s.Close(claim.UID)
+				}
+			})
+			// Two for each client that has a place, two that close a listener, and one that accepts, of each socket.
+			if now := runtime.NumGoroutine(); now > before+4*(2*crowd+6) {
+				t.Errorf("%d goroutines, %d before", now, before)
+			}
+		})
+	}
+}
+
+func TestASignalEndsTheWaitForWhatLingers(t *testing.T) {
+	fd := linger.Socket(t)
+	answered(t, "close", func() { hurried(time.Millisecond, func() { _ = unix.Close(fd) }) })
+}
+
+// Who has the lease keeps others from opening its file, and asks again.
+func TestALeaseThatCannotBeOpenedCostsNoGoroutine(t *testing.T) {
+	s, all, file := claims(t, "u-1")
+	if err := s.Serve(all[0], 0, file); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(words string) {
+		t.Helper()
+		answered(t, words, func() {
+			conn, err := broker.Dial(context.Background(), s.SocketPath("u-1", 0))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if _, err = conn.Lease(context.Background(), broker.Want{Bytes: 2 << 20, Page: broker.Huge, Node: broker.AnyNode}, 0); err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: %v", words, err)
+			}
+		})
+	}
+	before := runtime.NumGoroutine()
+	for range 8 * crowd {
+		ask("temporarily unavailable")
+	}
+	if err := take(s.taken("u-1", 0)); err != nil {
+		t.Error("a lease that was not sent counts as taken")
+	}
+	for range 8 * crowd {
+		ask("taken before")
+	}
+	if now := runtime.NumGoroutine(); now > before+2*crowd+2 {
+		t.Errorf("%d goroutines, %d before", now, before)
+	}
+}
 
 // Two drivers of one directory, as while one replaces the other.
 func TestOfTwoDriversOneServesASocketAndTheOtherTakesItsPlace(t *testing.T) {

@@ -84,6 +84,10 @@ type Driver struct {
 	// drained: the node has DrainLabel. nudge has the next look come at once.
 	drained atomic.Bool
 	nudge   chan struct{}
+	// brokers are the broker's own metrics at the last look; nil: it did not answer.
+	brokers atomic.Pointer[string]
+	// emptying counts leases that are given back, and that a process keeps from being emptied.
+	emptying atomic.Int64
 	// leads: of the drivers of this node, this one answers the runtime.
 	leads atomic.Bool
 
@@ -104,8 +108,10 @@ func New(options Options, client kubernetes.Interface, events record.EventRecord
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{Options: options, client: client, events: events, ledger: records, cdi: cdi,
-		sockets: delivery.NewSockets(records), metrics: metrics, nudge: make(chan struct{}, 1)}, nil
+	d := &Driver{Options: options, client: client, events: events, ledger: records, cdi: cdi,
+		sockets: delivery.NewSockets(records), metrics: metrics, nudge: make(chan struct{}, 1)}
+	d.sockets.Another = d.another
+	return d, nil
 }
 
 // Run serves the kubelet until the context ends, or something is wrong that no retry mends.
@@ -125,7 +131,7 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 		// Claims wait for leases, and must not wait for each other's.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
-		kubeletplugin.MetadataFileOps(delivery.MetadataFiles()),
+		kubeletplugin.MetadataFileOps(delivery.MetadataFiles(d.ledger)),
 		kubeletplugin.CDIDirectory(d.CDI),
 	}
 	if d.Pod != "" {
@@ -228,6 +234,14 @@ func (d *Driver) Ready() error {
 		return errors.New("no device of this node is published yet")
 	}
 	return nil
+}
+
+// Broker is what prezerod tells Prometheus, which reaches no socket of the host.
+func (d *Driver) Broker() (string, error) {
+	if text := d.brokers.Load(); text != nil {
+		return *text, nil
+	}
+	return "", errors.New("prezerod did not answer at the last look")
 }
 
 // event tells the pods of a claim something.

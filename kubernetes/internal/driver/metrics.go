@@ -13,6 +13,8 @@ import (
 // Metrics are what Prometheus sees of the driver.
 type Metrics struct {
 	Errors, Swept, Published prometheus.Counter
+	// without is of containers, runtime of what tells of them.
+	without, runtime prometheus.Gauge
 
 	seconds    *prometheus.HistogramVec
 	unprepares *prometheus.CounterVec
@@ -30,6 +32,9 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "prezero_dra", Name: name, Help: help})
 	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: name, Help: help})
+	}
 	m := &Metrics{
 		Errors:    counter("background_errors_total", "errors outside of calls of the kubelet"),
 		Swept:     counter("swept_claims_total", "claims that were gone and had leases here"),
@@ -42,11 +47,13 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Help: "leases named: from stock, made while the claim waited, or found"}, []string{"from"}),
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "bytes",
 			Help: "bytes of a directory: its size, used by leases, leased to claims"}, []string{"dir", "page", "state"}),
-		up: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "broker_up", Help: "1 if prezerod answered"}),
+		up:      gauge("broker_up", "1 if prezerod answered"),
+		runtime: gauge("runtime_up", "1 if the container runtime tells of containers, by NRI"),
+		without: gauge("containers_without_library", "containers that run without the library though their namespaces ask for it"),
 		taints: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "tainted",
 			Help: "1 if no claim comes here, by the taint of the devices"}, []string{"taint"}),
 	}
-	registry.MustRegister(m.Errors, m.Swept, m.Published, m.seconds, m.unprepares, m.leases, m.bytes, m.up, m.taints)
+	registry.MustRegister(m.Errors, m.Swept, m.Published, m.seconds, m.unprepares, m.leases, m.bytes, m.up, m.runtime, m.without, m.taints)
 	return m
 }
 

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/opencontainers/selinux/go-selinux"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -61,10 +60,8 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	record, err := d.ledger.Get(claim.UID)
-	lost := errors.Is(err, ledger.ErrUnreadable)
 	switch {
-	case lost:
-		// A lease that lies there is this claim's all the same.
+	case errors.Is(err, ledger.ErrUnreadable):
 		d.failed(ctx, err, "read the record of a claim; it is made anew")
 	case err != nil:
 		return nil, err
@@ -77,11 +74,11 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	}
 	if record == nil {
 		record = wanted
-		if err := d.own(ctx, claim, record); err != nil {
+		// A record comes before its leases: what lies here had one that was lost. Of this allocation it is the pod's,
+		// which may have cut it; of another one it has what another pod wrote.
+		if record.Prepared, err = d.removeLeases(claim.UID, wanted); err != nil {
 			return nil, err
 		}
-		// What a pod had before its record was lost it may have cut.
-		record.Prepared = lost
 		if err := d.ledger.Put(record); err != nil {
 			return nil, err
 		}
@@ -115,16 +112,15 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 
 // isSame tells whether a record is of the allocation that is wanted. What is prepared stays as it is, but for another one.
 func isSame(record, wanted *ledger.Claim) bool {
-	if record.Allocated != "" && record.Allocated != wanted.Allocated {
-		return false
+	was := *wanted
+	if record.Key == "" && record.Allocated == "" {
+		// A driver of before did not know when.
+		was.Allocated = ""
 	}
-	return slices.EqualFunc(record.Pieces, wanted.Pieces, func(one, other ledger.Piece) bool {
-		return one.Request == other.Request && one.Pool == other.Pool && one.Device == other.Device && one.Bytes == other.Bytes &&
-			ptr.Equal(one.ShareID, other.ShareID)
-	})
+	return record.Allocation() == was.Allocation()
 }
 
-// wanted reads from a claim what it is to have; whose it is, the pod says.
+// wanted reads from a claim what it is to have.
 func (d *Driver) wanted(claim *resourceapi.ResourceClaim) (*ledger.Claim, error) {
 	record := &ledger.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Known: claim.Name}
 	// A claim that was made of a template has a generated name.
@@ -169,36 +165,19 @@ func (d *Driver) wanted(claim *resourceapi.ResourceClaim) (*ledger.Claim, error)
 			return nil, fmt.Errorf("%s.consumedCapacity.size: %s is no multiple of the page, %s", field, quantity.String(), page)
 		}
 		piece := ledger.Piece{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID,
-			Bytes: uint64(bytes), Page: uint64(page), Node: node, Deliver: lease.Deliver, Mode: lease.Bits()}
+			Bytes: uint64(bytes), Page: uint64(page), Node: node, Deliver: lease.Deliver, Mode: lease.Bits(),
+			User: ptr.Deref(lease.User, 0), Group: ptr.Deref(lease.Group, 0)}
+		if selinux.GetEnabled() {
+			// Of any container, whatever its level. That only its pod has it is the mount's doing.
+			piece.Label = "system_u:object_r:container_file_t:s0"
+		}
 		record.Pieces = append(record.Pieces, piece)
 	}
 	if len(record.Pieces) == 0 {
 		return nil, fmt.Errorf("status.allocation.devices.results: none of %s", params.Driver)
 	}
+	record.Key = record.Allocation()
 	return record, nil
-}
-
-// own writes into a record whose the leases are.
-func (d *Driver) own(ctx context.Context, claim *resourceapi.ResourceClaim, record *ledger.Claim) error {
-	owner, err := d.owner(ctx, claim)
-	if err != nil {
-		return err
-	}
-	for n := range record.Pieces {
-		piece := &record.Pieces[n]
-		lease, err := params.For(claim, piece.Request)
-		if err != nil {
-			return err
-		}
-		piece.User, piece.Group, piece.Label = owner.user, owner.group, owner.label
-		if lease.User != nil {
-			piece.User = *lease.User
-		}
-		if lease.Group != nil {
-			piece.Group = *lease.Group
-		}
-	}
-	return nil
 }
 
 // piece parks one lease and makes it the pod's. Its path is what the runtime is told.
@@ -208,8 +187,10 @@ func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece l
 		return "", err
 	}
 	crash.At("named")
-	if err := os.Chown(path, int(piece.User), int(piece.Group)); err != nil {
-		return "", err
+	if piece.Deliver == params.File {
+		if err := os.Chown(path, int(piece.User), int(piece.Group)); err != nil {
+			return "", err
+		}
 	}
 	if err := os.Chmod(path, os.FileMode(piece.Mode)); err != nil {
 		return "", err
@@ -236,7 +217,7 @@ func (d *Driver) leaseNamed(ctx context.Context, record *ledger.Claim, n int) (s
 	if err != nil {
 		return "", err
 	}
-	name := ledger.Name(uid, n)
+	name := record.Lease(n)
 	path := ledger.File(place.Dir, name)
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -261,6 +242,41 @@ func (d *Driver) leaseNamed(ctx context.Context, record *ledger.Claim, n int) (s
 		return "", fmt.Errorf("%s has %d bytes, the claim %d; remove the file", path, info.Size(), piece.Bytes)
 	}
 	return path, nil
+}
+
+// another lease in the place of the claim's nth one, which no process has any more.
+func (d *Driver) another(uid types.UID, n int) error {
+	unlock, err := d.lock(uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	record, err := d.ledger.Get(uid)
+	if err == nil && (record == nil || n >= len(record.Pieces)) {
+		err = errors.New("the claim is given back")
+	}
+	if err != nil {
+		return err
+	}
+	place, err := d.place(pageOf(record.Pieces[n]))
+	if err != nil {
+		return err
+	}
+	path := ledger.File(place.Dir, record.Lease(n))
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		// The kernel gives this lock to a process that alone has the file open, or mapped.
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
+		_ = unix.Close(fd)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("a process has it (%w)", err)
+	}
+	if err := d.removeLease(path); err != nil {
+		return err
+	}
+	_, err = d.piece(context.Background(), record, n, record.Pieces[n])
+	return err
 }
 
 func (d *Driver) ask(ctx context.Context, name string, want broker.Want) error {
@@ -295,77 +311,6 @@ func (d *Driver) place(page broker.Page) (places.Place, error) {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-// owner is who a pod's lease belongs to, as far as the pod says.
-type owner struct {
-	user, group int64
-	label       string
-}
-
-// owner of the leases of a claim: by the security context of its pod. Without one it is root, with the label of containers.
-// A pod that cannot be read now is an error, since what is written into the record holds.
-func (d *Driver) owner(ctx context.Context, claim *resourceapi.ResourceClaim) (owner, error) {
-	var own owner
-	var options *v1.SELinuxOptions
-	for _, reference := range pods(claim) {
-		pod, err := d.client.CoreV1().Pods(reference.Namespace).Get(ctx, reference.Name, getOptions)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return own, fmt.Errorf("whose the lease is, pod %s/%s says: %w", reference.Namespace, reference.Name, err)
-		}
-		if err != nil || pod.UID != reference.UID {
-			// It is gone, and starts no more.
-			continue
-		}
-		if context := pod.Spec.SecurityContext; context != nil {
-			own.set(context.RunAsUser, context.RunAsGroup)
-			own.set(nil, context.FSGroup)
-			options = context.SELinuxOptions
-		}
-		// Those of the pod's life count more than those of its start.
-		for _, container := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
-			if context := container.SecurityContext; context != nil && uses(pod, container, claim) {
-				own.set(context.RunAsUser, context.RunAsGroup)
-				if context.SELinuxOptions != nil {
-					options = context.SELinuxOptions
-				}
-			}
-		}
-		break
-	}
-	if selinux.GetEnabled() {
-		own.label = "system_u:object_r:container_file_t:s0"
-		if options != nil && options.Level != "" {
-			own.label = "system_u:object_r:container_file_t:" + options.Level
-		}
-	}
-	return own, nil
-}
-
-func (o *owner) set(user, group *int64) {
-	if user != nil {
-		o.user = *user
-	}
-	if group != nil {
-		o.group = *group
-	}
-}
-
-// uses tells whether a container has the claim.
-func uses(pod *v1.Pod, container v1.Container, claim *resourceapi.ResourceClaim) bool {
-	for _, used := range container.Resources.Claims {
-		for _, status := range pod.Status.ResourceClaimStatuses {
-			if status.Name == used.Name && status.ResourceClaimName != nil && *status.ResourceClaimName == claim.Name {
-				return true
-			}
-		}
-		for _, of := range pod.Spec.ResourceClaims {
-			if of.Name == used.Name && of.ResourceClaimName != nil && *of.ResourceClaimName == claim.Name {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // pods that a claim is reserved for.

@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,13 +45,16 @@ func (d *Driver) publish(ctx context.Context) {
 		d.failed(ctx, err, "look at the directories of leases")
 		return
 	}
+	audit, err := d.look(ctx)
+	if err != nil {
+		d.brokers.Store(nil)
+	}
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	was := &d.published
-	audit, err := d.look(ctx)
 	now := time.Now()
 	was.absent = err
-	d.metrics.lookedAt(all, held(all), err)
+	d.metrics.lookedAt(all, Held(all), err)
 	if err == nil || was.answered.IsZero() {
 		was.answered = now
 	}
@@ -111,20 +113,21 @@ func (d *Driver) look(ctx context.Context) (audit bool, err error) {
 	}
 	defer conn.Close()
 	text, err := conn.Report(ctx, broker.Metrics)
+	if err == nil {
+		d.brokers.Store(&text)
+	}
 	return gauge(text, "prezerod_quarantined_kinds") > 0, err
 }
 
-// held is what claims have, by place.
-func held(all []places.Place) map[string]uint64 {
+// Held is what claims have, by place.
+func Held(all []places.Place) map[string]uint64 {
 	held := map[string]uint64{}
 	for _, place := range all {
 		held[place.Dir] = 0
-		for _, name := range names(place.Dir) {
-			if ledger.Owner(name) == "" {
-				continue
-			}
-			if info, err := os.Lstat(ledger.File(place.Dir, name)); err == nil {
-				held[place.Dir] += uint64(info.Size())
+		// Of their file systems: a pod may say what it likes of the length of a file.
+		for _, lease := range places.Mounted(place.Dir) {
+			if ledger.Owner(lease.Name) != "" && !lease.GivenBack {
+				held[place.Dir] += lease.Size
 			}
 		}
 	}

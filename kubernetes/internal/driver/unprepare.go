@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +43,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 // unprepare forgets a claim.
 func (d *Driver) unprepare(uid types.UID) error {
-	if ledger.Owner(ledger.Name(uid, 0)) != uid {
+	if !ledger.Valid(uid) {
 		return nil
 	}
 	unlock, err := d.lock(uid)
@@ -62,41 +64,116 @@ func (d *Driver) giveBack(uid types.UID) error {
 	}
 	crash.At("undescribed")
 	d.sockets.Close(uid)
-	for _, dir := range d.Files {
-		for _, name := range names(dir) {
-			if ledger.Owner(name) != uid {
-				continue
-			}
-			if err := remove(ledger.File(dir, name)); err != nil {
-				return err
-			}
-			crash.At("given back")
-		}
+	if _, err := d.removeLeases(uid, nil); err != nil {
+		return err
 	}
 	return d.ledger.Remove(uid)
 }
 
-// remove a lease, with what is in it: the pod's processes have ended, and a descriptor that was passed on keeps nothing.
-func remove(path string) error {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// removeLeases of a claim, but for those of one allocation, and tells whether there are such. What hinders one leaves the others to go.
+func (d *Driver) removeLeases(uid types.UID, but *ledger.Claim) (kept bool, err error) {
+	for _, dir := range d.Files {
+		for _, name := range names(dir) {
+			switch {
+			case ledger.Owner(name) != uid:
+			case but != nil && strings.HasSuffix(name, "."+but.Key):
+				kept = kept || exists(ledger.File(dir, name))
+			default:
+				err = errors.Join(err, d.removeLease(ledger.File(dir, name)))
+				crash.At("given back")
+			}
+		}
+	}
+	return kept, err
+}
+
+const (
+	// How often what a process keeps of a lease is tried again, and of how many leases at once.
+	emptyAgain = 60
+	emptyMost  = 64
+)
+
+// removeLease, with what is in it: the pod's processes have ended, and a descriptor that was passed on keeps nothing.
+// A process that has such a one may keep the file from being opened (F_SETLEASE). Its name goes all the same.
+func (d *Driver) removeLease(path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Ftruncate(fd, 0); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
+	emptied := empty(fd)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		_ = unix.Close(fd)
 		return err
 	}
+	if emptied == nil {
+		return unix.Close(fd)
+	}
+	go func() {
+		defer unix.Close(fd)
+		if d.emptying.Add(1) <= emptyMost {
+			for n := 0; n < emptyAgain && emptied != nil; n++ {
+				time.Sleep(time.Second)
+				emptied = empty(fd)
+			}
+		}
+		d.emptying.Add(-1)
+		if emptied != nil {
+			d.failed(context.Background(), emptied, "empty "+path+", which was given back and which a process has open")
+		}
+	}()
 	return nil
+}
+
+// empty the file of a descriptor that only names it.
+func empty(path int) error {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", path), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Ftruncate(fd, 0)
+}
+
+// describe leases again whose CDI files are gone: a container that starts again needs them, and the kubelet asks no more.
+func (d *Driver) describe(ctx context.Context) {
+	uids, _ := d.ledger.UIDs()
+	for _, uid := range uids {
+		unlock, err := d.lock(uid)
+		if err != nil {
+			continue
+		}
+		// One that cannot be read is told by who serves it.
+		if record, _ := d.ledger.Get(uid); record != nil && record.Prepared {
+			err = delivery.RestoreMetadata(d.ledger, d.CDI, uid)
+			paths := make([]string, len(record.Pieces))
+			there := exists(filepath.Join(d.CDI, delivery.SpecName(uid)+".yaml"))
+			for n, piece := range record.Pieces {
+				place, missing := d.place(pageOf(piece))
+				if paths[n] = ledger.File(place.Dir, record.Lease(n)); missing != nil || !exists(paths[n]) {
+					// The machine started anew: the kubelet asks.
+					there = true
+				}
+				if piece.Deliver == params.Socket {
+					paths[n] = d.sockets.SocketPath(uid, n)
+				}
+			}
+			if !there {
+				err = errors.Join(err, d.cdi.Write(record, paths))
+			}
+		}
+		unlock()
+		if err != nil {
+			d.failed(ctx, err, "describe the leases of a claim again")
+		}
+	}
 }
 
 // resume serves again what an earlier driver served, before the kubelet asks for anything.
 func (d *Driver) resume(ctx context.Context) {
+	d.describe(ctx)
 	d.served(ctx, func(uid types.UID, n int, path string) error {
 		unlock, err := d.lock(uid)
 		if err != nil {
@@ -133,7 +210,7 @@ func (d *Driver) served(ctx context.Context, with func(uid types.UID, n int, pat
 			}
 			place, err := d.place(pageOf(piece))
 			if err == nil {
-				err = with(uid, n, ledger.File(place.Dir, ledger.Name(uid, n)))
+				err = with(uid, n, ledger.File(place.Dir, record.Lease(n)))
 			}
 			if err != nil {
 				d.failed(ctx, err, fmt.Sprintf("serve the lease of claim %s/%s again", record.Namespace, record.Name))

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -51,6 +52,18 @@ func (d *Driver) yield(ctx context.Context, promised nri.Promised) error {
 func (d *Driver) yieldAgain(ctx context.Context) {
 	if d.containers == nil || !d.leads.Load() {
 		return
+	}
+	lack, fresh, heard := d.containers.Lack()
+	d.metrics.without.Set(float64(lack))
+	d.metrics.runtime.Set(0)
+	if heard {
+		d.metrics.runtime.Set(1)
+	}
+	for _, one := range fresh {
+		pod := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: one.Namespace, Name: one.Name, UID: types.UID(one.UID)}
+		klog.FromContext(ctx).Info("A container runs without the library", "pod", klog.KRef(one.Namespace, one.Name), "container", one.Container)
+		d.event([]v1.ObjectReference{pod}, "PrezeroNoLibrary", "container "+one.Container+
+			" runs without libprezero.so: it started before its namespace was known here, or has volumes at /run and /.prezero; start it again")
 	}
 	ctx, cancel := context.WithTimeout(ctx, glance)
 	defer cancel()

@@ -2,10 +2,12 @@
 //
 // A record is written before its first lease is named, and removed after its last one is given back. So each lease in
 // a place has a record, and a record without leases is a claim that is about to be prepared or was just given back.
-// A record that cannot be read counts as lost: the claim itself says what it was.
+// A record that cannot be read counts as lost. The claim itself says what it was, and a lease's name of which allocation.
 package ledger
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +16,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/params"
 )
@@ -48,6 +50,8 @@ type Claim struct {
 	Known string `json:"known,omitempty"`
 	// Allocated is when the scheduler allocated the claim, where the API server tells; "": it does not.
 	Allocated string `json:"allocated,omitempty"`
+	// Key is the allocation, as the leases' names tell it; "": they do not, a driver of before made them.
+	Key string `json:"key,omitempty"`
 	// Prepared: every lease is named and described to the runtime.
 	Prepared bool `json:"prepared"`
 }
@@ -55,13 +59,29 @@ type Claim struct {
 // Leases of claims have names that begin so; what else lies in a place is somebody else's.
 const prefix = "claim-"
 
-// Name of the claim's nth lease in its place.
-func Name(uid types.UID, n int) string { return fmt.Sprintf("%s%s.%d", prefix, uid, n) }
+// Lease is the name of the nth one in its place.
+func (c *Claim) Lease(n int) string {
+	name := fmt.Sprintf("%s%s.%d", prefix, c.UID, n)
+	if c.Key != "" {
+		name += "." + c.Key
+	}
+	return name
+}
+
+// Allocation in short: claims that differ in it have nothing of each other's.
+func (c *Claim) Allocation() string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q", c.Allocated)
+	for _, piece := range c.Pieces {
+		fmt.Fprintf(sum, "%q %q %q %d %q\n", piece.Request, piece.Pool, piece.Device, piece.Bytes, ptr.Deref(piece.ShareID, ""))
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+}
 
 // File of a lease: the broker mounts a file system of its name, with the lease as its one file.
 func File(place, name string) string { return filepath.Join(place, name, "lease") }
 
-var leaseName = regexp.MustCompile(`^` + prefix + `([0-9a-zA-Z-]{1,50})\.[0-9]{1,4}$`)
+var leaseName = regexp.MustCompile(`^` + prefix + `([0-9a-zA-Z-]{1,50})\.[0-9]{1,4}(\.[0-9a-f]{12})?$`)
 
 // Owner is the claim whose lease has this name; "": it is none of ours.
 func Owner(name string) types.UID {
@@ -108,7 +128,7 @@ func (l *Ledger) Dir(uid types.UID) string { return filepath.Join(l.dir, string(
 
 // Get reads a record; nil: there is none.
 func (l *Ledger) Get(uid types.UID) (*Claim, error) {
-	if !valid(uid) {
+	if !Valid(uid) {
 		return nil, fmt.Errorf("claim UID %q is no name of a file", uid)
 	}
 	text, err := os.ReadFile(filepath.Join(l.Dir(uid), "claim.json"))
@@ -130,7 +150,7 @@ func (l *Ledger) Get(uid types.UID) (*Claim, error) {
 
 // Put writes a record, whole or not at all. It outlives the process, and like the leases no restart of the machine.
 func (l *Ledger) Put(claim *Claim) error {
-	if !valid(claim.UID) {
+	if !Valid(claim.UID) {
 		return fmt.Errorf("claim UID %q is no name of a file", claim.UID)
 	}
 	text, err := json.MarshalIndent(claim, "", "  ")
@@ -150,7 +170,7 @@ func (l *Ledger) Put(claim *Claim) error {
 
 // Remove forgets a claim; the record goes last.
 func (l *Ledger) Remove(uid types.UID) error {
-	if !valid(uid) {
+	if !Valid(uid) {
 		return fmt.Errorf("claim UID %q is no name of a file", uid)
 	}
 	entries, err := os.ReadDir(l.Dir(uid))
@@ -178,7 +198,7 @@ func (l *Ledger) UIDs() ([]types.UID, error) {
 	}
 	var uids []types.UID
 	for _, entry := range entries {
-		if entry.IsDir() && valid(types.UID(entry.Name())) {
+		if entry.IsDir() && Valid(types.UID(entry.Name())) {
 			uids = append(uids, types.UID(entry.Name()))
 		}
 	}
@@ -186,6 +206,7 @@ func (l *Ledger) UIDs() ([]types.UID, error) {
 	return uids, nil
 }
 
-func valid(uid types.UID) bool {
-	return Owner(Name(uid, 0)) == uid && !strings.HasPrefix(string(uid), ".")
+// Valid tells whether a claim may have leases here: its UID is part of their names.
+func Valid(uid types.UID) bool {
+	return Owner((&Claim{UID: uid}).Lease(0)) == uid
 }

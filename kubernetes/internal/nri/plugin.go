@@ -58,6 +58,15 @@ type Plugin struct {
 	telling    turn
 	mutex      sync.Mutex
 	containers map[string]container
+	// lacking are containers without the library, by their names, whether their namespaces ask for it or not.
+	lacking map[string]*Lacking
+	heard   bool
+}
+
+// Lacking is a pod with a container that runs without the library.
+type Lacking struct {
+	Namespace, Name, UID, Container string
+	told                            bool
 }
 
 // turn is a mutex whose waiter gives up with its context.
@@ -94,9 +103,12 @@ func (p *Plugin) Run(ctx context.Context, socket string) {
 			if err = plugin.Run(ctx); time.Since(began) > again {
 				missed = false
 			}
+			p.mutex.Lock()
+			p.heard = false
+			p.mutex.Unlock()
 		}
 		if !missed && ctx.Err() == nil {
-			log.Info("No NRI: "+p.lacks()+"; enable NRI in the runtime", "socket", socket, "why", err)
+			log.Info("No NRI: "+p.without()+"; enable NRI in the runtime", "socket", socket, "why", err)
 			missed = true
 		}
 		select {
@@ -106,8 +118,8 @@ func (p *Plugin) Run(ctx context.Context, socket string) {
 	}
 }
 
-// lacks is what does not happen without a runtime that has NRI.
-func (p *Plugin) lacks() string {
+// without is what does not happen without a runtime that has NRI.
+func (p *Plugin) without() string {
 	lacks := "limits for huge pages are not set back, and stock does not yield"
 	if p.Preload != nil {
 		lacks += ", and containers of labelled namespaces start without the library"
@@ -139,13 +151,21 @@ func (p *Plugin) Tell(ctx context.Context) error {
 }
 
 // Synchronize is told of the containers that are there.
-func (p *Plugin) Synchronize(ctx context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (p *Plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.mutex.Lock()
-	p.containers = map[string]container{}
+	p.containers, p.lacking, p.heard = map[string]container{}, nil, true
 	p.mutex.Unlock()
+	of := map[string]*api.PodSandbox{}
+	for _, pod := range pods {
+		of[pod.Id] = pod
+	}
 	for _, container := range containers {
 		if container.State != api.ContainerState_CONTAINER_STOPPED {
 			p.add(container, limits(container))
+			// It started while no driver was there, or none that knew of its namespace.
+			if pod := of[container.PodSandboxId]; pod != nil && p.Preload.lacks(pod, container) {
+				p.lacks(pod, container)
+			}
 		}
 	}
 	p.yields(ctx)
@@ -155,7 +175,14 @@ func (p *Plugin) Synchronize(ctx context.Context, _ []*api.PodSandbox, container
 // CreateContainer comes before a container starts.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	adjustment := &api.ContainerAdjustment{}
-	p.Preload.edit(pod, container, adjustment)
+	if p.Preload.lacks(pod, container) {
+		if p.Preload.Wanted(pod.GetNamespace()) {
+			p.Preload.edit(container, adjustment)
+		}
+		if len(adjustment.Mounts) == 0 {
+			p.lacks(pod, container)
+		}
+	}
 	own := limits(container)
 	if p.Raised {
 		for page, bytes := range p.leased(container) {
@@ -192,6 +219,34 @@ func (p *Plugin) forget(container *api.Container) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	delete(p.containers, container.Id)
+	delete(p.lacking, container.Id)
+}
+
+// lacks takes down that a container starts without the library.
+func (p *Plugin) lacks(pod *api.PodSandbox, container *api.Container) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.lacking == nil {
+		p.lacking = map[string]*Lacking{}
+	}
+	p.lacking[container.Id] = &Lacking{Namespace: pod.Namespace, Name: pod.Name, UID: pod.Uid, Container: container.Name}
+}
+
+// Lack tells how many containers of namespaces that ask for the library run without it, which of them were not told before,
+// and whether the runtime tells of containers at all.
+func (p *Plugin) Lack() (all int, fresh []Lacking, heard bool) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for _, one := range p.lacking {
+		if p.Preload.Wanted(one.Namespace) {
+			all++
+			if !one.told {
+				one.told = true
+				fresh = append(fresh, *one)
+			}
+		}
+	}
+	return all, fresh, p.heard
 }
 
 // add a container; false: it was promised no page.

@@ -29,9 +29,9 @@ const (
 type Lease struct {
 	// Deliver is the way to the container.
 	Deliver Deliver `json:"deliver,omitempty"`
-	// Mode is the permission bits of the file.
+	// Mode is the permission bits of the file. Only containers of the claim's pods reach it, whatever it is.
 	Mode string `json:"mode,omitempty"`
-	// User and Group own the file; without them the pod's security context says who.
+	// User and Group own the file; without them it is root's.
 	User  *int64 `json:"user,omitempty"`
 	Group *int64 `json:"group,omitempty"`
 }
@@ -45,7 +45,7 @@ func (l Lease) Bits() uint32 {
 // For reads what holds for a request of a claim: of the class first, then of the claim, and the last one counts.
 // The error names the field and the mend.
 func For(claim *resourceapi.ResourceClaim, request string) (Lease, error) {
-	lease := Lease{Deliver: File, Mode: "0600"}
+	lease := Lease{Deliver: File, Mode: "0666"}
 	if claim.Status.Allocation == nil {
 		return lease, nil
 	}

@@ -30,7 +30,12 @@ type Place struct {
 // Of looks at a directory.
 func Of(dir string) (Place, error) {
 	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil {
+	var file unix.Stat_t
+	err := unix.Statfs(dir, &stat)
+	if err == nil {
+		err = unix.Stat(dir, &file)
+	}
+	if err != nil {
 		return Place{}, fmt.Errorf("--files %s: %w; make it, and mount a tmpfs or a hugetlbfs there", dir, err)
 	}
 	place := Place{Dir: dir}
@@ -41,6 +46,10 @@ func Of(dir string) (Place, error) {
 		place.Page, place.Backing = broker.Page(stat.Bsize), broker.Hugetlb
 	default:
 		return Place{}, fmt.Errorf("--files %s: an ordinary file system; mount a tmpfs or a hugetlbfs there", dir)
+	}
+	// Leases are open to any user: a pod has its own alone since nothing else leads to them.
+	if file.Mode&0o077 != 0 {
+		return Place{}, fmt.Errorf("--files %s: other users may enter; mount it with mode=0700", dir)
 	}
 	if place.Page != broker.Huge && place.Page != broker.Giant {
 		return Place{}, fmt.Errorf("--files %s: pages of %s; mount it with pagesize=2M or 1G", dir, place.Page)

@@ -21,6 +21,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"prezero.dev/kubernetes/internal/ledger"
 )
 
 // Node is the name of the rig's node.
@@ -303,6 +305,22 @@ func (d *Driver) Unprepare(claim *resourceapi.ResourceClaim) error {
 		return fmt.Errorf("%s", answer.Error)
 	}
 	return nil
+}
+
+// LeaseOf a claim: the name of the one that lies in a directory, or that it would have there.
+func LeaseOf(t testing.TB, dir string, uid types.UID) string {
+	t.Helper()
+	found := (&ledger.Claim{UID: uid}).Lease(0)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if _, err := os.Lstat(ledger.File(dir, entry.Name())); err == nil && ledger.Owner(entry.Name()) == uid {
+			found = entry.Name()
+		}
+	}
+	return found
 }
 
 // ClaimPath of a claim in the API.

@@ -17,8 +17,9 @@ type Runtime struct {
 	nri    *adaptation.Adaptation
 	Socket string
 	mutex  sync.Mutex
-	// Containers are those that a plugin is told of when it comes.
+	// Containers are those that a plugin is told of when it comes, and Pods theirs.
 	Containers []*api.Container
+	Pods       []*api.PodSandbox
 	plugins    int
 }
 
@@ -33,7 +34,7 @@ func NewRuntime(t testing.TB, containers ...*api.Container) *Runtime {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	r := &Runtime{t: t, Socket: filepath.Join(dir, "nri.sock"), Containers: containers}
 	synchronize := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, nil, r.Containers)
+		_, err := tell(ctx, r.Pods, r.Containers)
 		r.mutex.Lock()
 		r.plugins++
 		r.mutex.Unlock()

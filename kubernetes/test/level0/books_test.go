@@ -61,9 +61,10 @@ func (n *node) unprepare(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// file of a claim's lease.
+// file of a claim's lease: the one of it that lies there.
 func (n *node) file(claim *resourceapi.ResourceClaim) string {
-	return ledger.File(n.broker.Files, ledger.Name(claim.UID, 0))
+	n.Helper()
+	return ledger.File(n.broker.Files, rig.LeaseOf(n, n.broker.Files, claim.UID))
 }
 
 func list(t testing.TB, dir string) []string {
@@ -95,7 +96,7 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 	var files, records, specs, told []string
 	var bytes int64
 	for _, claim := range claims {
-		files = append(files, ledger.Name(claim.UID, 0))
+		files = append(files, rig.LeaseOf(n, n.broker.Files, claim.UID))
 		records = append(records, string(claim.UID))
 		specs = append(specs, "prezero.dev-lease_"+string(claim.UID)+".yaml", "prezero.dev_metadata_"+string(claim.UID)+"_ram.json")
 		told = append(told, claim.Namespace+"_"+claim.Name)

@@ -34,8 +34,10 @@ func TestProbesTellWhatIsWrong(t *testing.T) {
 	probe("/readyz", http.StatusOK, "ok")
 	probe("/healthz", http.StatusOK, "ok")
 	probe("/metrics", http.StatusOK, "prezero_dra_broker_up 1")
+	probe("/metrics/prezerod", http.StatusOK, "prezerod_quarantined_kinds 0")
 	n.broker.Kill()
 	probe("/readyz", http.StatusServiceUnavailable, "does prezerod run?")
+	probe("/metrics/prezerod", http.StatusServiceUnavailable, "did not answer")
 	// A driver that is started anew mends no broker.
 	probe("/healthz", http.StatusOK, "ok")
 	n.broker.Start()

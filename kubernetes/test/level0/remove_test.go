@@ -75,7 +75,7 @@ func TestRemovalLeavesNoFileAndTakesNoLease(t *testing.T) {
 	n.driver.Kill()
 	refused("prezerod.sock: a process serves there")
 	n.broker.Kill()
-	refused("1 leases, such as claim-" + string(claim.UID) + ".0; delete the pods that have claims first")
+	refused("1 leases, such as claim-" + string(claim.UID) + ".0." + strings.Split(rig.LeaseOf(t, n.broker.Files, claim.UID), ".")[2] + "; delete the pods that have claims first")
 	n.driver.Start()
 	n.unprepare(claim)
 	n.driver.Kill()

@@ -2,118 +2,91 @@ package level0
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/driver"
+	"prezero.dev/kubernetes/internal/linger"
+	"prezero.dev/kubernetes/internal/places"
 	"prezero.dev/kubernetes/internal/rig"
 )
 
-// broken is an API server behind a proxy that fails for pods while it is told to.
-type broken struct{ *httptest.Server }
-
-func (b broken) Kubeconfig(t testing.TB) string {
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {}}]\n"+
-		"contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", b.URL)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-func pod(n *node, name string, uid types.UID, spec v1.PodSpec) {
-	n.api.Put("/api/v1/namespaces/default/pods/"+name, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid}, Spec: spec})
-}
-
-func ownerOf(t *testing.T, path string) uint32 {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Sys().(*syscall.Stat_t).Uid
-}
-
-func TestALeaseHasNoOwnerUntilItsPodCanBeRead(t *testing.T) {
-	b, api := rig.NewBroker(t, "64M", ""), rig.NewAPI(t)
-	api.Kubeconfig(t)
-	target, err := url.Parse(api.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, status := httputil.NewSingleHostReverseProxy(target), http.StatusInternalServerError
-	front := broken{httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if status != 0 && strings.Contains(r.URL.Path, "/pods/") {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, status)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))}
-	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
-	n := &node{t, api, b, rig.NewDriver(t, front, b.Socket, b.Files)}
-	claim := n.claim(1, 4, "")
-	ref := claim.Status.ReservedFor[0]
-	pod(n, ref.Name, ref.UID, v1.PodSpec{SecurityContext: &v1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}})
-	for _, status = range []int{http.StatusInternalServerError, http.StatusForbidden, http.StatusServiceUnavailable} {
-		if _, err := n.driver.Prepare(claim); err == nil {
-			t.Fatalf("prepared though the pod's read is answered %d", status)
-		}
-	}
-	status = 0
-	n.prepare(claim)
-	if owner := ownerOf(t, n.file(claim)); owner != 1000 {
-		t.Errorf("the lease is user %d's", owner)
-	}
-}
-
-func TestAnInitContainerThatHasTheClaimOwnsTheLease(t *testing.T) {
+// Neither the pod's user nor its user namespace is known here: any user of the container may open the lease, and
+// no process of the host that is not root's reaches it.
+func TestALeaseIsOpenToAnyUserOfItsPodAndToNoOtherProcess(t *testing.T) {
 	n := newNode(t, "64M", "")
 	claim := n.claim(1, 4, "")
-	ref := claim.Status.ReservedFor[0]
-	pod(n, ref.Name, ref.UID, v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "ram", ResourceClaimName: &claim.Name}},
-		InitContainers: []v1.Container{{Name: "sidecar", SecurityContext: &v1.SecurityContext{RunAsUser: ptr.To[int64](2000)},
-			Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "ram"}}}}},
-		Containers: []v1.Container{{Name: "main"}}})
 	n.prepare(claim)
-	if owner := ownerOf(t, n.file(claim)); owner != 2000 {
-		t.Errorf("the lease is user %d's", owner)
+	info, err := os.Stat(n.file(claim))
+	if err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("%v %v", info, err)
+	}
+	asks := func(path string) error {
+		read := exec.Command("cat", path)
+		read.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return read.Run()
+	}
+	if err := asks("/etc/hostname"); err != nil {
+		t.Skip("skipped: another user cannot run cat: ", err)
+	}
+	if asks(n.file(claim)) == nil {
+		t.Error("a user of the host reads the lease")
+	}
+	// Where it could, the driver does not serve.
+	if err := os.Chmod(n.broker.Files, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.driver.Prepare(n.claim(2, 4, "")); err == nil || !strings.Contains(err.Error(), "mode=0700") {
+		t.Error(err)
 	}
 }
 
 func TestARecordThatCannotBeReadStopsNoOtherClaimAndIsMadeAnew(t *testing.T) {
-	for _, text := range []string{"", "{", "\x00\x00\x00", "null", "{}", "[]", `{"uid":"another"}`} {
+	for _, text := range []string{"", "{", "\x00\x00\x00", "null", "{}", "[]", `{"uid":"another"}`, "no file"} {
 		n := newNode(t, "64M", "")
-		lost, kept, other := n.claim(1, 4, ""), n.claim(2, 4, ""), n.claim(3, 4, "")
-		for _, claim := range []*claimOf{lost, kept, other} {
+		lost, kept, other, anew, larger := n.claim(1, 4, ""), n.claim(2, 4, ""), n.claim(3, 4, ""), n.claim(4, 4, ""), n.claim(5, 4, `{"deliver": "socket"}`)
+		for _, claim := range []*claimOf{lost, kept, other, anew, larger} {
 			n.prepare(claim)
 		}
-		if err := os.WriteFile(n.file(kept), []byte("what the pod wrote"), 0); err != nil {
-			t.Fatal(err)
-		}
-		for _, claim := range []*claimOf{lost, kept} {
-			if err := os.WriteFile(n.driver.Path("data/claims/"+string(claim.UID)+"/claim.json"), []byte(text), 0o640); err != nil {
+		for _, claim := range []*claimOf{kept, anew, larger} {
+			file, err := os.OpenFile(n.file(claim), os.O_WRONLY, 0)
+			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := file.WriteString("what pod A wrote"); err != nil {
+				t.Fatal(err)
+			}
+			_ = file.Close()
+		}
+		for _, claim := range []*claimOf{lost, kept, anew, larger} {
+			at := n.driver.Path("data/claims/" + string(claim.UID) + "/claim.json")
+			err := os.WriteFile(at, []byte(text), 0o640)
+			if text == "no file" {
+				err = os.Remove(at)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		// These were allocated anew meanwhile, for pod B.
+		anew.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Unix(9, 0)}
+		larger.Status.Allocation.Devices.Results[0].ConsumedCapacity["size"] = *resource.NewQuantity(8*mib, resource.BinarySI)
+		for _, claim := range []*claimOf{anew, larger} {
+			n.api.Put(rig.ClaimPath(claim), claim)
 		}
 		// The machine started anew.
 		if err := os.Remove(n.file(lost)); err != nil {
@@ -121,15 +94,21 @@ func TestARecordThatCannotBeReadStopsNoOtherClaimAndIsMadeAnew(t *testing.T) {
 		}
 		n.driver.Kill()
 		n.driver.Start()
-		if out, err := n.driver.Run("status"); err != nil || !strings.Contains(out, "default/claim-3") || !strings.Contains(out, string(lost.UID)) {
+		if out, err := n.driver.Run("status"); err != nil || !strings.Contains(out, "default/claim-3") || text != "no file" && !strings.Contains(out, string(lost.UID)) {
 			t.Errorf("%q: %v\n%s", text, err, out)
 		}
-		n.prepare(lost)
-		n.prepare(kept)
-		if !isZero(t, n.file(lost)) || isZero(t, n.file(kept)) {
+		for _, claim := range []*claimOf{lost, kept, anew, larger} {
+			n.prepare(claim)
+		}
+		// A sweep gives back what has no record.
+		if !isZero(t, n.file(lost)) || isZero(t, n.file(kept)) && text != "no file" {
 			t.Errorf("%q: a lease is another one", text)
 		}
-		for _, claim := range []*claimOf{lost, kept, other} {
+		if !isZero(t, n.file(anew)) || !isZero(t, n.file(larger)) {
+			t.Errorf("%q: pod B has what pod A wrote", text)
+		}
+		n.books(lost, kept, other, anew, larger)
+		for _, claim := range []*claimOf{lost, kept, other, anew, larger} {
 			n.unprepare(claim)
 		}
 		n.nothingIsLeft()
@@ -292,7 +271,7 @@ func TestASocketLivesThroughALackOfFiles(t *testing.T) {
 	n := newNode(t, "64M", "")
 	claim := n.claim(1, 4, `{"deliver": "socket"}`)
 	n.prepare(claim)
-	was := n.driver.LimitFiles(uint64(n.driver.Files()))
+	was := n.driver.LimitFiles(1)
 	// Accepted by the kernel, and by the driver once it may open files again.
 	conn, err := broker.Dial(context.Background(), n.driver.Path("data/claims/"+string(claim.UID)+"/0/prezerod.sock"))
 	if err != nil {
@@ -320,4 +299,163 @@ func TestASocketLivesThroughALackOfFiles(t *testing.T) {
 		}
 		return err == nil || strings.Contains(err.Error(), "taken before")
 	})
+}
+
+// One pod's packets: what it sends takes an hour to close.
+func TestAPodThatSendsDescriptorsStopsNobody(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := listener.Addr().String()
+	_ = listener.Close()
+	n := newNode(t, "64M", "", "--metrics", at, "--pod-uid", "pod-1")
+	harms, file, socket := n.claim(1, 4, `{"deliver": "socket"}`), n.claim(2, 4, ""), n.claim(3, 4, `{"deliver": "socket"}`)
+	for _, claim := range []*claimOf{harms, file, socket} {
+		n.prepare(claim)
+	}
+	for range 8 {
+		_ = linger.Send(t, n.driver.Path("data/claims/"+string(harms.UID)+"/0/prezerod.sock"))
+	}
+	client := http.Client{Timeout: rig.Patience}
+	answer, err := client.Get("http://" + at + "/healthz")
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer, err)
+	}
+	_ = answer.Body.Close()
+	another, again := n.claim(4, 4, ""), n.claim(5, 4, `{"deliver": "socket"}`)
+	n.prepare(another)
+	n.prepare(again)
+	for _, claim := range []*claimOf{file, socket, harms, another, again} {
+		n.unprepare(claim)
+	}
+	n.nothingIsLeft()
+}
+
+// A process outside the pod keeps the file from being opened.
+func TestNoStrangerKeepsALeaseFromBeingGivenBack(t *testing.T) {
+	n := newNode(t, "64M", "")
+	claim := n.claim(1, 4, "")
+	n.prepare(claim)
+	stranger, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(stranger.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	n.unprepare(claim)
+	// Once it lets the file go, nothing of it is left, though it has it open.
+	if _, err := unix.FcntlInt(stranger.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
+		t.Fatal(err)
+	}
+	rig.Until(t, "the lease is empty", func() bool {
+		var stat syscall.Stat_t
+		return syscall.Fstat(int(stranger.Fd()), &stat) == nil && stat.Blocks == 0
+	})
+	_ = stranger.Close()
+	n.nothingIsLeft()
+}
+
+// What a pod says of its file's length is no size of a lease.
+func TestALengthThatAPodInventsIsNoMetric(t *testing.T) {
+	n := newNode(t, "64M", "")
+	claim := n.claim(1, 4, "")
+	n.prepare(claim)
+	file, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, length := range []int64{1 << 60, 0} {
+		if err := file.Truncate(length); err != nil {
+			t.Fatal(err)
+		}
+		held := driver.Held([]places.Place{{Dir: n.broker.Files}})
+		if held[n.broker.Files] != 4*mib {
+			t.Errorf("%d of a lease of 4 MiB whose length is %d", held[n.broker.Files], length)
+		}
+	}
+}
+
+func TestWhatDescribesLeasesToTheRuntimeIsThereAfterAStart(t *testing.T) {
+	n := newNode(t, "64M", "")
+	file, socket := n.claim(1, 4, ""), n.claim(2, 4, `{"deliver": "socket"}`)
+	texts := map[string]string{}
+	for _, claim := range []*claimOf{file, socket} {
+		n.prepare(claim)
+		texts[claim.Name] = spec(n, claim)
+	}
+	n.driver.Kill()
+	for _, name := range list(t, n.driver.Path("cdi")) {
+		if err := os.Remove(filepath.Join(n.driver.Path("cdi"), name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.driver.Start()
+	n.books(file, socket)
+	for _, claim := range []*claimOf{file, socket} {
+		if text := spec(n, claim); text != texts[claim.Name] {
+			t.Errorf("%s, before %s", text, texts[claim.Name])
+		}
+		n.unprepare(claim)
+	}
+	n.nothingIsLeft()
+}
+
+// A container that starts again asks its socket again: what it had it lost.
+func TestAContainerThatStartsAgainHasAnotherLease(t *testing.T) {
+	n := newNode(t, "64M", "")
+	claim := n.claim(1, 4, `{"deliver": "socket"}`)
+	n.prepare(claim)
+	take := func() (*broker.Lease, error) {
+		t.Helper()
+		conn, err := broker.Dial(context.Background(), n.driver.Path("data/claims/"+string(claim.UID)+"/0/prezerod.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.Lease(context.Background(), broker.Want{Bytes: 4 * mib, Page: broker.Huge, Node: broker.AnyNode}, 0)
+	}
+	first, err := take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapping, err := unix.Mmap(int(first.File.Fd()), 0, 4*mib, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(mapping, "what the container wrote")
+	_ = first.File.Close()
+	taken := n.driver.Path("data/claims/" + string(claim.UID) + "/taken.0")
+	if _, err := take(); err == nil || !strings.Contains(err.Error(), "ask again") {
+		t.Fatal("it is given twice: ", err)
+	}
+	long := func() {
+		if err := os.Chtimes(taken, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long()
+	if _, err := take(); err == nil || !strings.Contains(err.Error(), "a process has it") {
+		t.Fatal("a lease that is mapped is given back: ", err)
+	}
+	if string(mapping[:8]) != "what the" {
+		t.Fatal("what a process has is gone")
+	}
+	if err := unix.Munmap(mapping); err != nil {
+		t.Fatal(err)
+	}
+	long()
+	again, err := take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.File.Close()
+	if !isZero(t, n.file(claim)) {
+		t.Error("what the container wrote is in its new lease")
+	}
+	n.books(claim)
+	n.unprepare(claim)
+	n.nothingIsLeft()
 }

@@ -83,7 +83,7 @@ func (s *site) prepared(claim string) (*resourceapi.ResourceClaim, string) {
 		s.Fatal(err)
 	}
 	rig.Until(s, "claim "+claim+" is prepared", func() bool { _, err = s.driver.Prepare(found); return err == nil })
-	return found, ledger.File(s.broker.Files, ledger.Name(found.UID, 0))
+	return found, ledger.File(s.broker.Files, rig.LeaseOf(s, s.broker.Files, found.UID))
 }
 
 func TestAPodOfAClusterGetsItsLease(t *testing.T) {

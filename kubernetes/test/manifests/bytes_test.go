@@ -3,6 +3,7 @@ package manifests
 import (
 	"context"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
@@ -30,8 +32,8 @@ func (e *expression) GetName() string          { return e.name }
 func (e *expression) GetExpression() string    { return e.text }
 func (e *expression) ReturnTypes() []*cel.Type { return e.returns }
 
-// refusals of an object in a namespace: the messages of the validations that do not hold.
-func refusals(t *testing.T, policy *admissionapi.ValidatingAdmissionPolicy, namespace *v1.Namespace, object runtime.Object) []string {
+// refusals of an object in a namespace, which some user makes, or changes from an old one: the messages of the validations that do not hold.
+func refusals(t *testing.T, policy *admissionapi.ValidatingAdmissionPolicy, namespace *v1.Namespace, object, old runtime.Object, who user.Info) []string {
 	t.Helper()
 	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
@@ -48,15 +50,22 @@ func refusals(t *testing.T, policy *admissionapi.ValidatingAdmissionPolicy, name
 	for _, validation := range policy.Spec.Validations {
 		message := validation.MessageExpression
 		if message == "" {
-			message = "'" + validation.Message + "'"
+			message = strconv.Quote(validation.Message)
 		}
 		conditions = append(conditions, &expression{text: validation.Expression, returns: []*cel.Type{cel.BoolType}})
 		messages = append(messages, &expression{text: message, returns: []*cel.Type{cel.StringType}})
 	}
 	kind := object.GetObjectKind().GroupVersionKind()
 	resource := schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: strings.ToLower(kind.Kind) + "s"}
-	attributes := admission.NewAttributesRecord(object, nil, kind, namespace.Name, "c", resource, "", admission.Create, &metav1.CreateOptions{}, false, nil)
+	operation := admission.Create
+	if old != nil {
+		operation = admission.Update
+	}
+	attributes := admission.NewAttributesRecord(object, old, kind, namespace.Name, "c", resource, "", operation, &metav1.CreateOptions{}, false, who)
 	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedObject: admission.NewLazyObject(object), VersionedKind: kind}
+	if old != nil {
+		versioned.VersionedOldObject = admission.NewLazyObject(old)
+	}
 	request := plugincel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
 	evaluate := func(all []plugincel.ExpressionAccessor) []plugincel.EvaluationResult {
 		evaluator := compiler.CompileCondition(all, options, environment.NewExpressions)
@@ -131,7 +140,7 @@ func TestANamespaceLeasesNoMoreThanItsLabelSays(t *testing.T) {
 			&resourceapi.ResourceClaimTemplate{TypeMeta: metav1.TypeMeta{Kind: "ResourceClaimTemplate", APIVersion: "resource.k8s.io/v1"},
 				Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}},
 		} {
-			refused := strings.Join(refusals(t, policy, namespace, object), "; ")
+			refused := strings.Join(refusals(t, policy, namespace, object, nil, nil), "; ")
 			if c.why == "" && refused != "" || !strings.Contains(refused, c.why) {
 				t.Errorf("%d, a %s: refused %q", n, object.GetObjectKind().GroupVersionKind().Kind, refused)
 			}

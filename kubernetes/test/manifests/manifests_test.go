@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionapi "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -25,8 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"prezero.dev/kubernetes/internal/params"
@@ -236,20 +237,111 @@ func TestTheLibraryIsOffUntilItsComponentIsNamed(t *testing.T) {
 }
 
 func TestEvictionsLeaveBothAlone(t *testing.T) {
-	budget := objects(t, filepath.Join(dir, "disruption.yaml"))[0].(*policyv1.PodDisruptionBudget)
-	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+	all := objects(t, filepath.Join(dir, "evictions.yaml"))
+	policy, binding := all[0].(*admissionapi.ValidatingAdmissionPolicy), all[1].(*admissionapi.ValidatingAdmissionPolicyBinding)
+	rule := policy.Spec.MatchConstraints.ResourceRules[0]
+	if binding.Spec.PolicyName != policy.Name || !slices.Equal(rule.Resources, []string{"pods/eviction"}) || !slices.Equal(rule.Operations, []admissionapi.OperationType{admissionapi.Create}) {
+		t.Error(rule)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(policy.Spec.MatchConstraints.NamespaceSelector)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"broker.yaml", "driver.yaml"} {
-		set, _ := set(t, file)
-		if !selector.Matches(labels.Set(set.Spec.Template.Labels)) {
-			t.Errorf("the budget leaves %s out", file)
+		// Each namespace has the label of its name.
+		if set, _ := set(t, file); !selector.Matches(labels.Set{v1.LabelMetadataName: set.Namespace}) {
+			t.Errorf("the policy leaves %s out", file)
 		}
 	}
-	// A DaemonSet has no scale: the controller takes a number of pods, and no share.
-	if budget.Spec.MaxUnavailable != nil || budget.Spec.MinAvailable.Type != intstr.Int {
-		t.Error("no controller of a cluster can follow this budget")
+	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prezero"}}
+	eviction := &policyv1.Eviction{TypeMeta: metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"}}
+	if refused := refusals(t, policy, namespace, eviction, nil, nil); len(refused) != 1 {
+		t.Error(refused)
+	}
+}
+
+// What a driver of a node may write of a claim, whatever the API server's version.
+func TestTheDriverWritesOfItsOwnDevicesAlone(t *testing.T) {
+	all := objects(t, filepath.Join(dir, "rbac.yaml"))
+	policy := all[slices.IndexFunc(all, func(object runtime.Object) bool {
+		policy, is := object.(*admissionapi.ValidatingAdmissionPolicy)
+		return is && policy.Name == "prezero-dra-claims"
+	})].(*admissionapi.ValidatingAdmissionPolicy)
+	device := func(driver, pool string) resourceapi.AllocatedDeviceStatus {
+		return resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: pool, Device: "d"}
+	}
+	claim := func(change func(*resourceapi.ResourceClaimStatus)) *resourceapi.ResourceClaim {
+		claim := &resourceapi.ResourceClaim{TypeMeta: metav1.TypeMeta{Kind: "ResourceClaim", APIVersion: "resource.k8s.io/v1"}}
+		claim.Status = resourceapi.ResourceClaimStatus{
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+				{Request: "r", Driver: "gpu.example.com", Pool: "b", Device: "d"}}}},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "u"}},
+			Devices:     []resourceapi.AllocatedDeviceStatus{device("gpu.example.com", "a"), device("prezero.dev", "b")},
+		}
+		change(&claim.Status)
+		return claim
+	}
+	same := func(*resourceapi.ResourceClaimStatus) {}
+	driver := func(node string) *user.DefaultInfo {
+		info := &user.DefaultInfo{Name: "system:serviceaccount:prezero:prezero-dra"}
+		if node != "" {
+			info.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
+		}
+		return info
+	}
+	for what, c := range map[string]struct {
+		node   string
+		old    func(*resourceapi.ResourceClaimStatus)
+		change func(*resourceapi.ResourceClaimStatus)
+		why    string
+	}{
+		"its own device": {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.Devices = append(s.Devices, device("prezero.dev", "a")) }, ""},
+		"the first of a claim": {"a", func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil },
+			func(s *resourceapi.ResourceClaimStatus) {
+				s.Devices = []resourceapi.AllocatedDeviceStatus{device("prezero.dev", "a")}
+			}, ""},
+		"an empty claim": {"a", func(s *resourceapi.ResourceClaimStatus) { *s = resourceapi.ResourceClaimStatus{} },
+			func(s *resourceapi.ResourceClaimStatus) {
+				*s = resourceapi.ResourceClaimStatus{Devices: []resourceapi.AllocatedDeviceStatus{device("prezero.dev", "a")}}
+			}, ""},
+		"no node":          {"", same, same, "a token without a node"},
+		"no allocation":    {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.Allocation = nil }, "the scheduler's"},
+		"an allocation":    {"a", func(s *resourceapi.ResourceClaimStatus) { s.Allocation = nil }, same, "the scheduler's"},
+		"another's driver": {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.Allocation.Devices.Results[0].Driver = "prezero.dev" }, "the scheduler's"},
+		"no reservation":   {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.ReservedFor = nil }, "the scheduler's"},
+		"another's device": {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.Devices = s.Devices[1:] }, "not its own"},
+		"another node's":   {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.Devices = s.Devices[:1] }, "not its own"},
+		"no devices":       {"a", same, func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil }, "not its own"},
+	} {
+		namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+		refused := strings.Join(refusals(t, policy, namespace, claim(c.change), claim(c.old), driver(c.node)), "; ")
+		if c.why == "" && refused != "" || !strings.Contains(refused, c.why) {
+			t.Errorf("%s: refused %q", what, refused)
+		}
+	}
+}
+
+// As the level `restricted` of pod security asks, with which namespaces of tenants are labelled.
+func TestExamplesAskForNoRights(t *testing.T) {
+	for _, path := range files(t, "examples/*.yaml") {
+		pod := objects(t, path)[1].(*v1.Pod)
+		all := pod.Spec.SecurityContext
+		if all == nil || all.RunAsNonRoot == nil || !*all.RunAsNonRoot || all.RunAsUser == nil || *all.RunAsUser == 0 ||
+			all.SeccompProfile == nil || all.SeccompProfile.Type != v1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: the pod's security context", path)
+		}
+		for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+			own := container.SecurityContext
+			if own == nil || own.AllowPrivilegeEscalation == nil || *own.AllowPrivilegeEscalation || own.Privileged != nil ||
+				own.Capabilities == nil || !slices.Equal(own.Capabilities.Drop, []v1.Capability{"ALL"}) || len(own.Capabilities.Add) > 0 {
+				t.Errorf("%s: container %s", path, container.Name)
+			}
+		}
+		for _, volume := range pod.Spec.Volumes {
+			if volume.HostPath != nil {
+				t.Errorf("%s: volume %s is the host's", path, volume.Name)
+			}
+		}
 	}
 }
 
