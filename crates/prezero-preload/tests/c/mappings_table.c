@@ -128,7 +128,7 @@ static const struct row {
 };
 
 /* What each page is: not there, zero, written, or something else; asked of the kernel. */
-static void look(unsigned char *block, char pages[PAGES])
+static void look(unsigned char *block, char pages[PAGES], char written)
 {
 	int ends[2];
 
@@ -139,7 +139,7 @@ static void look(unsigned char *block, char pages[PAGES])
 		pages[page] = '-';
 		if (write(ends[1], block + page * PAGE + 5, 1) == 1) {
 			CHECK(read(ends[0], &byte, 1) == 1);
-			pages[page] = byte == 0 ? '0' : byte == mark(page * PAGE + 5, 3) ? 'x' : '?';
+			pages[page] = byte == 0 ? '0' : byte == mark(page * PAGE + 5, 3) ? written : '?';
 		}
 	}
 	close(ends[0]);
@@ -154,6 +154,8 @@ struct seen {
 /* Plays a row on a block or what stands for it. */
 static void play(const struct row *row, int how, unsigned char *block, struct seen *seen)
 {
+	/* When the kernel takes what is given to it is its own matter. */
+	char written = row->kind == MADV_FREE ? '0' : 'x';
 	pid_t child;
 	int ends[2], status;
 
@@ -167,10 +169,10 @@ static void play(const struct row *row, int how, unsigned char *block, struct se
 	/* Whether a huge page can be had is the machine's matter. */
 	if (row->kind == COLLAPSE)
 		seen->answer = 0;
-	look(block, seen->here);
+	look(block, seen->here, written);
 	CHECK(pipe(ends) == 0 && (child = fork()) >= 0);
 	if (child == 0) {
-		look(block, seen->child);
+		look(block, seen->child, written);
 		for (size_t at = 0; at < PAGES;)
 			at += write(ends[1], seen->child + at, PAGES - at);
 		_exit(0);
