@@ -15,6 +15,7 @@
 #define FROM (37 * PAGE)
 #define LEN (600 * PAGE)
 
+#define COLLAPSE 25
 #define GUARD_INSTALL 102
 #define GUARD_REMOVE 103
 
@@ -122,12 +123,12 @@ static const struct row {
 	/* All but those that take memory from the machine (100, 101). */
 	ADVICE(0), ADVICE(1), ADVICE(2), ADVICE(3), ADVICE(4), ADVICE(8), ADVICE(9), ADVICE(10), ADVICE(11),
 	ADVICE(12), ADVICE(13), ADVICE(14), ADVICE(15), ADVICE(16), ADVICE(17), ADVICE(18), ADVICE(19), ADVICE(20),
-	ADVICE(21), ADVICE(22), ADVICE(23), ADVICE(24), ADVICE(25), ADVICE(GUARD_INSTALL), ADVICE(GUARD_REMOVE),
+	ADVICE(21), ADVICE(22), ADVICE(23), ADVICE(24), ADVICE(COLLAPSE), ADVICE(GUARD_INSTALL), ADVICE(GUARD_REMOVE),
 	ADVICE(9999),
 };
 
 /* What each page is: not there, zero, written, or something else; asked of the kernel. */
-static void look(unsigned char *block, char pages[PAGES])
+static void look(unsigned char *block, char pages[PAGES], char written)
 {
 	int ends[2];
 
@@ -138,7 +139,7 @@ static void look(unsigned char *block, char pages[PAGES])
 		pages[page] = '-';
 		if (write(ends[1], block + page * PAGE + 5, 1) == 1) {
 			CHECK(read(ends[0], &byte, 1) == 1);
-			pages[page] = byte == 0 ? '0' : byte == mark(page * PAGE + 5, 3) ? 'x' : '?';
+			pages[page] = byte == 0 ? '0' : byte == mark(page * PAGE + 5, 3) ? written : '?';
 		}
 	}
 	close(ends[0]);
@@ -153,6 +154,8 @@ struct seen {
 /* Plays a row on a block or what stands for it. */
 static void play(const struct row *row, int how, unsigned char *block, struct seen *seen)
 {
+	/* When the kernel takes what is given to it is its own matter. */
+	char written = row->kind == MADV_FREE ? '0' : 'x';
 	pid_t child;
 	int ends[2], status;
 
@@ -163,10 +166,13 @@ static void play(const struct row *row, int how, unsigned char *block, struct se
 	seen->answer = row->row ? row->row(how, block + FROM) : row->advice(how, block + FROM, row->kind);
 	if (seen->answer < 0)
 		seen->answer = -errno;
-	look(block, seen->here);
+	/* Whether a huge page can be had is the machine's matter. */
+	if (row->kind == COLLAPSE)
+		seen->answer = 0;
+	look(block, seen->here, written);
 	CHECK(pipe(ends) == 0 && (child = fork()) >= 0);
 	if (child == 0) {
-		look(block, seen->child);
+		look(block, seen->child, written);
 		for (size_t at = 0; at < PAGES;)
 			at += write(ends[1], seen->child + at, PAGES - at);
 		_exit(0);
@@ -218,6 +224,7 @@ int main(void)
 				printf("%s, by %s: %ld, not %ld\n%.64s\n%.64s\nin a child\n%.64s\n%.64s\n", rows[i].what,
 				       how ? "number" : "name", ours.answer, plain.answer, plain.here, ours.here,
 				       plain.child, ours.child);
+				shmctl(segment, IPC_RMID, NULL);
 				return 1;
 			}
 			/* No hole that another mapping could get. */
