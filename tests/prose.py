@@ -25,11 +25,11 @@ PERSONS = re.compile(r"\b(someone|anybody|anyone|everybody|everyone|nobody|whoev
 OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]
 # Words of all pages together; lines or words of some. What a command wrote does not count: the index of results, which
 # `prezero bench results` bounds, and the table of `make matrix`.
-WORDS = 26_400
+WORDS = 27_000
 INDEX = "bench/results/README.md"
 MADE = re.compile(r"<!-- matrix -->.*?<!-- end of matrix -->", re.S)
 LINES = {"README.md": 150, "DESIGN.md": 250}
-PAGE = {"CHANGELOG.md": 500}
+PAGE = {"CHANGELOG.md": 650}
 COMMENT = re.compile(r"^\s*//|\s// ")
 LINK = re.compile(r"!?\[[^]\n]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
