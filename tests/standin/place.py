@@ -27,7 +27,7 @@ def built(folder):
 class Place:
     """A folder with the stand-ins, and a broker."""
 
-    def __init__(self, bin_folder, folder, config="", library=None):
+    def __init__(self, bin_folder, folder, config='backing = "thp"\n', library=None):
         self.bin, self.calls = bin_folder, folder / "calls"
         self.folder = library or folder
         self.environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "STANDIN_DIR": str(folder),

@@ -278,8 +278,15 @@ def model(place):
     for seed in range(first, last + 1):
         said = good(f"seed {seed}", modelled(place, seed, steps))
         assert not re.search(r"of the lease: 0 private|, 0 shared|, 0 windows", said), said
-    for words in (["--each", "2"],):
-        good("ranks", place.run("--pinned-threshold", "2M", *words, size=32, program=["./model", str(first), str(steps)]))
+    ranks = place.run("--pinned-threshold", "2M", "--each", "2", size=32, program=["./model", str(first), str(steps)])
+    good("ranks", ranks, "private memory", "shared memory")
+    if os.geteuid() == 0:
+        (place.folder / "tmpfs").mkdir(exist_ok=True)
+        other = Place(place.bin, place.folder / "tmpfs", config='backing = "tmpfs"\n', library=place.folder)
+        try:
+            good("a tmpfs", modelled(other, first, steps), "private memory", "shared memory", "/dev/shm")
+        finally:
+            other.close()
     print("pinned: model: good")
 
 

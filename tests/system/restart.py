@@ -96,7 +96,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         built(folder)
-        place = Place(options.folder.resolve(), folder, config=f'limit = "{max(sizes)}M"\n')
+        place = Place(options.folder.resolve(), folder, config=f'backing = "thp"\nlimit = "{max(sizes)}M"\n')
         try:
             print("| size, MiB | load | ready after, s | told after 1 s, s | real from then on, s | error, % |")
             print("|---|---|---|---|---|---|")
