@@ -39,6 +39,7 @@ use crate::demand::Party;
 use crate::filler::Message;
 use crate::host::Host;
 use crate::inode::mounted;
+use crate::inode::named::LeaseDir;
 use crate::settings::Settings;
 use crate::tenant::ClientId;
 use returned::Verifying;
@@ -428,7 +429,8 @@ impl Server {
 
     /// What the configuration wants and the host has not: served all the same, for both may change.
     fn log_unmet(&self) {
-        for line in self.broker.unmet() {
+        let (wrong, foreign) = LeaseDir::faults(self.broker.ledger.dirs());
+        for line in self.broker.unmet().iter().chain(&wrong).chain(&foreign) {
             prezero_sys::log!("prezerod: {line}");
         }
     }
