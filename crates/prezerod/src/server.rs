@@ -345,6 +345,12 @@ impl Server {
         for out in plan.outs {
             self.deliver(out);
         }
+        for serial in plan.silent {
+            self.fillers.kill(serial);
+            if let Some(why) = self.broker.fell_silent(now, serial) {
+                prezero_sys::log!("prezerod: {why}");
+            }
+        }
         for serial in plan.cancel {
             self.fillers.cancel(serial);
         }
@@ -356,7 +362,7 @@ impl Server {
             let files = self.broker.ledger.files(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
-                self.broker.died(now, job.serial);
+                self.broker.failed(now, job.serial, format!("no filler: {error}"));
             }
         }
         let idle = self.broker.settings().idle.as_nanos() as u64;

@@ -12,11 +12,17 @@ use crate::planner::job::Status;
 use crate::protocol::{Answer, Otherwise, Page, Reason};
 use crate::stock::alike;
 use crate::stock::{Need, matches};
+use crate::tenant::Payer;
 
 /// A client that waits leaves an inode to the filler of the stock, which works on it, if that takes
 /// at most this part of the time that one made to order would take, as a divisor.
 /// Moved by: counter `waste_bytes`.
 const NEARLY: f64 = 2.0;
+
+/// A filler in a tenant's cgroup that says nothing for this time is killed, ns: the tenant may have frozen it. It keeps
+/// what its job needs of the stock's limit for no longer.
+/// Moved by: counter `filler_deaths`.
+pub(super) const SILENT_NS: u64 = 10 * LONGEST_SILENCE_NS;
 
 /// The filler of a job, and the user that it is for.
 enum Lane {
@@ -37,6 +43,8 @@ pub struct Plan<I> {
     pub cancel: Vec<u64>,
     /// Jobs that a client waits for by now.
     pub promote: Vec<u64>,
+    /// Jobs whose filler is to be killed.
+    pub silent: Vec<u64>,
 }
 
 impl<I: Inode> Broker<I> {
@@ -46,7 +54,11 @@ impl<I: Inode> Broker<I> {
         self.view.at(now);
         self.planner.demand.turn(now, minute);
         self.expect_no_more(now);
-        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![] };
+        let is_silent = |job: &&Job| {
+            job.kind.payer != Payer::BROKER && now.saturating_sub(job.status.heard) > SILENT_NS
+        };
+        let silent = self.planner.jobs.iter().filter(is_silent).map(|job| job.serial).collect();
+        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![], silent };
         if self.drained {
             self.plan_drained(&mut plan);
             return plan;
@@ -213,7 +225,7 @@ impl<I: Inode> Broker<I> {
     /// What an order is made of, and the filler of that node which makes it.
     fn order(&self, need: &Need, party: Party) -> Result<(Kind, Option<u8>), Refusal> {
         let kind = self.choose(need)?;
-        Ok((kind, self.planner.lane(kind.node, party)))
+        Ok((kind, self.planner.lane(kind.node, kind.payer, party)))
     }
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {
@@ -221,9 +233,16 @@ impl<I: Inode> Broker<I> {
             Lane::Stock => (Priority::Idle, 0, None),
             Lane::Order { lane, party } => (Priority::Urgent, lane, Some(party)),
         };
+        // Fillers of several payers share what the settings give to one. One that is frozen has no part.
+        let is_beside = |job: &&Job| {
+            (job.priority, job.kind.node) == (Priority::Idle, kind.node) && self.is_heard(now, job)
+        };
+        let beside = self.planner.jobs.iter().filter(is_beside);
+        let fillers = 1 + beside.count() as u64;
         let rate = self.settings.rate.filter(|_| priority == Priority::Idle);
+        let rate = rate.map(|rate| rate / fillers);
         let is_stock = priority == Priority::Idle && !self.planner.demand.has_backorder(&need);
-        let busy_limit = Some(self.settings.busy_limit).filter(|_| is_stock);
+        let busy_limit = is_stock.then(|| self.settings.busy_limit.shared(fillers));
         let (serial, bytes) = (self.number(), need.want.bytes);
         let (began, left) = (now, bytes);
         let status = Status { heard: now, left, throttle: None, throttled_to: None };
