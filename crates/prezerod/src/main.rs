@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use prezerod::filler::{self, Binding, Priority};
 use prezerod::inode::named::LeaseDir;
-use prezerod::server::{Options, Server, rights};
+use prezerod::server::{self, Options, Server, rights};
 use prezerod::settings::Settings;
 
 /// Keeps zeroed, populated huge pages ready, and leases them to programs that start.
@@ -60,6 +60,8 @@ enum Process {
 }
 
 fn main() -> ExitCode {
+    // With it a file beyond `ulimit -f` is an error that can be told, and not the end.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Default::default());
     let command = match Command::try_parse() {
         Ok(command) => command,
         Err(error) if !error.use_stderr() => error.exit(),
@@ -93,6 +95,8 @@ fn main() -> ExitCode {
 fn check(path: &Path) -> Result<(), String> {
     let settings = Settings::read(path).map_err(|error| error.to_string())?;
     let (stock, place) = (settings.stock.len(), path.display());
+    let options = Options { config: None, socket: None, program: PathBuf::new() };
+    server::place(&options, &settings).map_err(|error| format!("{place}: {error}"))?;
     let files = settings.tenants.iter().flat_map(|tenant| &tenant.charge.files);
     let (wrong, foreign) = LeaseDir::faults(files);
     if let Some(line) = wrong.first() {

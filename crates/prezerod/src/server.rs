@@ -50,7 +50,7 @@ use tracker::LeaseTracker;
 
 use fillers::{Fillers, Key};
 use http::Http;
-pub use listen::Listener;
+pub use listen::{Listener, place};
 use rights::FdCloser;
 use unread::{Left, Unread};
 

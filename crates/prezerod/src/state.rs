@@ -16,9 +16,9 @@ const MAGIC: &str = "prezerod-state";
 /// The version of the text.
 /// Fixed: one more with each change that an earlier broker would misread.
 const VERSION: u32 = 1;
-/// Largest text, bytes: some ten thousand leases.
+/// Largest text, bytes: more than all parts together, each of which is bounded.
 /// Fixed: a bound of the broker's memory.
-pub const MOST: usize = 4 << 20;
+pub const MOST: usize = 8 << 20;
 /// Longest first line, bytes.
 /// Fixed: a layout.
 const MOST_HEAD: usize = 64;
@@ -28,7 +28,9 @@ const MOST_HEAD: usize = 64;
 /// # Errors
 /// The file is broken, in one line.
 pub fn read(path: &Path) -> Result<Option<String>, String> {
-    let broken = |what: &str| format!("{}: {what}; what was learnt before is lost", path.display());
+    let broken = |what: &str| {
+        format!("{}: {what}; what it has is not used, and it is kept aside", path.display())
+    };
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match File::options().read(true).custom_flags(flags.bits() as i32).open(path) {
         Ok(file) => file,
@@ -73,7 +75,38 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
         let _ = fs::remove_file(&beside);
     })?;
-    // The name is durable with its directory.
+    sync_dir(path)
+}
+
+/// What a broker does not understand stays for one that does: it is renamed, in place of what was kept before.
+pub fn set_aside(path: &Path) {
+    let _ = fs::rename(path, path.with_extension("unread"));
+}
+
+/// Makes a mark of this name, which survives any end of the process and of the host, or removes it.
+///
+/// # Errors
+/// What the kernel answers: the mark may be there or not.
+pub fn mark(path: &Path, is_set: bool) -> io::Result<()> {
+    if is_set {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        // A byte: a disk that is full takes a name without content.
+        let written = file.write_all(b"\n").and_then(|()| file.sync_all());
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        })?;
+    } else if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    sync_dir(path)
+}
+
+/// A name is durable with its directory.
+fn sync_dir(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all())
 }
@@ -115,7 +148,7 @@ mod tests {
         let refused = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             let line = read(&path).unwrap_err();
-            assert!(line.contains("is lost") && !line.contains('\n'), "{line}");
+            assert!(line.contains("kept aside") && !line.contains('\n'), "{line}");
         };
         for len in 0..whole.len() {
             refused(&whole[..len]);
@@ -139,6 +172,17 @@ mod tests {
         fs::create_dir_all(path.with_extension("new").join("full")).unwrap();
         assert!(write(&path, "after").is_err());
         assert_eq!(read(&path).unwrap().as_deref(), Some("before"));
+    }
+
+    #[test]
+    fn a_mark_is_there_from_its_answer_on_and_one_that_cannot_be_made_is_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("drained");
+        for is_set in [true, true, false, false, true] {
+            mark(&path, is_set).unwrap();
+            assert_eq!(path.exists(), is_set);
+        }
+        assert!(mark(&dir.path().join("none/drained"), true).is_err());
     }
 
     #[test]

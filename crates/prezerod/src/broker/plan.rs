@@ -1,5 +1,7 @@
 //! What is made next, what is let go, and what can be said about when.
 
+use std::collections::BTreeMap;
+
 use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
@@ -54,6 +56,7 @@ impl<I: Inode> Broker<I> {
         self.view.at(now);
         self.planner.demand.turn(now, minute);
         self.expect_no_more(now);
+        self.bound_backorders();
         let is_silent = |job: &&Job| {
             job.kind.payer != Payer::BROKER && now.saturating_sub(job.status.heard) > SILENT_NS
         };
@@ -70,6 +73,7 @@ impl<I: Inode> Broker<I> {
             plan.cancel = idle.map(|job| job.serial).collect();
         }
         self.release_charged();
+        self.release_reserved();
         let targets = self.targets();
         self.release_surplus(now, &targets);
         plan.cancel.extend(self.planner.orders_in_vain());
@@ -78,6 +82,15 @@ impl<I: Inode> Broker<I> {
         self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
         plan
+    }
+
+    fn bound_backorders(&mut self) {
+        let tenants = self.ledger.tenants.iter();
+        let left: BTreeMap<&str, u64> =
+            tenants.map(|tenant| (tenant.name.as_str(), self.quota_left(tenant))).collect();
+        let name = |number: u16| self.ledger.names.get(usize::from(number)).map(String::as_str);
+        let may_hold = |number| name(number).and_then(|name| left.get(name)).copied().unwrap_or(0);
+        self.planner.demand.bound_backorders(may_hold);
     }
 
     /// For each request that waits one inode is made to order, or one of the stock is nearly made.
@@ -274,6 +287,7 @@ impl<I: Inode> Broker<I> {
         let mend = match otherwise {
             Otherwise::ComesBack => {
                 self.planner.demand.backorder(now, party, need);
+                self.bound_backorders();
                 "ask with a wait"
             }
             Otherwise::Plain => {

@@ -280,3 +280,26 @@ fn a_crowd_of_users_drives_out_no_size_that_is_asked_for_more_often() {
     }
     assert!(demand.buckets.iter().any(|bucket| bucket.party == B));
 }
+
+#[test]
+fn backorders_stay_within_an_even_share_and_what_their_tenant_may_hold() {
+    let mut demand = demand();
+    (0..6).for_each(|_| demand.asked(0, B, &want(128), 0));
+    // Without a limit to their number, of all sizes and users.
+    for uid in 0..16 {
+        for size in 1..=31 {
+            (0..8).for_each(|_| demand.backorder(S, Party { uid, ..A }, &want(2 * size)));
+        }
+    }
+    let of_victim = |demand: &Demand| targets(demand, 768).iter().find(|it| it.0 == 128).unwrap().2;
+    assert_eq!(of_victim(&demand), 3, "half of it");
+
+    for may_hold in [64, 7, 0] {
+        demand
+            .bound_backorders(|tenant| if tenant == A.tenant { may_hold << 20 } else { u64::MAX });
+        let owed: u64 = demand.buckets.iter().map(|one| one.backorders * one.need.want.bytes).sum();
+        assert!(owed <= may_hold << 20, "{owed} of {may_hold} MiB");
+        assert!(may_hold < 2 || owed + (2 << 20) > may_hold << 20, "{owed}: the rest is no size");
+    }
+    assert_eq!(of_victim(&demand), 6);
+}
