@@ -2,7 +2,8 @@
 //!
 //! Contract: the text is written to a file of its own, made durable, and renamed over the one before. So a reader
 //! finds the old text or the new one, each whole. The first line has the version, the length and a checksum. A file
-//! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used.
+//! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used. A whole one is read
+//! part by part.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,6 +11,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
+use serde_json::Value;
 
 /// What each file begins with.
 const MAGIC: &str = "prezerod-state";
@@ -109,6 +113,38 @@ pub fn mark(path: &Path, is_set: bool) -> io::Result<()> {
 fn sync_dir(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all())
+}
+
+/// A part of what was saved; nothing where it cannot be read.
+///
+/// # Errors
+/// The whole is no JSON.
+pub fn part<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
+}
+
+/// Pieces of a part that can be read.
+///
+/// # Errors
+/// The whole is no JSON.
+pub fn each<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(in_place(from)?.into_iter().flatten().collect())
+}
+
+/// The same, each in its place.
+///
+/// # Errors
+/// The whole is no JSON.
+pub fn in_place<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<Vec<Option<T>>, D::Error> {
+    let pieces = match Value::deserialize(from)? {
+        Value::Array(pieces) => pieces,
+        _ => vec![],
+    };
+    Ok(pieces.into_iter().map(|piece| serde_json::from_value(piece).ok()).collect())
 }
 
 fn head(text: &str) -> String {

@@ -10,9 +10,9 @@ use crate::tenant::{self, Peer};
 /// Places besides `connections` that are the operator's: it looks when there are none left.
 /// Moved by: `broker/tests/bounds.rs`.
 const OPERATORS: usize = 16;
-/// The last of `connections`, as a divisor: of these no user or tenant has more than it leaves. So a new one finds a
-/// place, however many others have taken as many as they may.
-/// Moved by: `broker/tests/bounds.rs`.
+/// Of the last of `connections`, as a divisor, a user has no more than this part of what it leaves: a new one finds
+/// places after others have taken as many as they may.
+/// Moved by: `broker/tests/parties.rs`.
 const LAST: usize = 4;
 
 /// The parties of a tenant.
@@ -51,10 +51,8 @@ impl<I: Inode> Broker<I> {
         // What its user alone did not tell.
         let party = self.ledger.party_of(&peer);
         let of_party = self.ledger.parties.get(&party).copied().unwrap_or(0);
-        let of_tenant =
-            self.ledger.parties.range(all_of(party.tenant)).map(|(_, count)| count).sum();
-        let is_only = self.ledger.tenants.len() == 1;
-        let is_crowd = !self.has_place(of_party) || !(is_only || self.has_place(of_tenant));
+        let is_crowd =
+            !self.has_place(of_party) || self.free() <= self.kept_for_others(party.tenant);
         if self.is_full(peer.is_operator())
             || of_party >= self.settings.connections_per_user
             || (is_crowd && !peer.is_operator())
@@ -81,10 +79,24 @@ impl<I: Inode> Broker<I> {
         Ok(id)
     }
 
-    /// Whether there is a place for one more of a user or tenant that has this number of them.
+    fn free(&self) -> usize {
+        self.settings.connections.saturating_sub(self.ledger.clients.len())
+    }
+
+    /// Whether there is a place for one more of a user that has this number of them.
     fn has_place(&self, taken: usize) -> bool {
-        let left = self.settings.connections.saturating_sub(self.ledger.clients.len());
-        left > self.settings.connections / LAST || taken < left
+        self.free() > self.settings.connections / LAST || taken * LAST < self.free()
+    }
+
+    /// Places that other tenants have not taken yet, of those that each is sure of.
+    fn kept_for_others(&self, tenant: u16) -> usize {
+        let number = |name: &String| self.ledger.names.iter().position(|known| known == name);
+        let all = self.ledger.tenants.iter().filter_map(|one| number(&one.name));
+        let others = all.filter_map(|at| u16::try_from(at).ok()).filter(|other| *other != tenant);
+        let each = (self.settings.connections / LAST / self.ledger.tenants.len().max(1)).max(1);
+        let taken =
+            |tenant| self.ledger.parties.range(all_of(tenant)).map(|(_, count)| count).sum();
+        others.map(|other| each.saturating_sub(taken(other))).sum()
     }
 
     /// Whether all places are taken, the operator's own included.

@@ -8,9 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::expect::SavedExpected;
 use super::{Broker, Inode, LARGEST};
@@ -18,6 +16,7 @@ use crate::demand::saved as demand;
 use crate::inode::Kind;
 use crate::ledger::{Ends, Lease, debts};
 use crate::protocol::Page;
+use crate::state::{each, in_place, part};
 use crate::tenant::{Charge, Payer, Peer};
 
 /// Most leases that are saved, the oldest of each tenant first, and most bytes of a cgroup's path.
@@ -77,31 +76,6 @@ pub struct Saved {
     drained_apart: bool,
     #[serde(deserialize_with = "each")]
     expected: Vec<SavedExpected>,
-}
-
-/// A part of what was saved; nothing where it cannot be read.
-pub(crate) fn part<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
-    from: D,
-) -> Result<T, D::Error> {
-    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
-}
-
-/// Pieces of a part that can be read.
-pub(crate) fn each<'de, D: Deserializer<'de>, T: DeserializeOwned>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(in_place(from)?.into_iter().flatten().collect())
-}
-
-/// The same, each in its place.
-fn in_place<'de, D: Deserializer<'de>, T: DeserializeOwned>(
-    from: D,
-) -> Result<Vec<Option<T>>, D::Error> {
-    let pieces = match Value::deserialize(from)? {
-        Value::Array(pieces) => pieces,
-        _ => vec![],
-    };
-    Ok(pieces.into_iter().map(|piece| serde_json::from_value(piece).ok()).collect())
 }
 
 impl Saved {

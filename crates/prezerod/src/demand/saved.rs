@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::bucket::{Bucket, SLOTS, Window};
 use super::levels::Levels;
 use super::{Demand, HOURS, MOST_BUCKETS, Party};
-use crate::broker::saved::{each, part};
 use crate::protocol::{Page, Want};
+use crate::state::{each, part};
 use crate::stock::Need;
 use crate::tenant::Payer;
 

@@ -133,7 +133,7 @@ fn a_drain_that_an_earlier_broker_saved_holds_and_one_with_a_file_of_its_own_is_
 }
 
 /// A text that the release before wrote, with two leases, what it learnt of two sizes, an expectation and a drain.
-const RELEASED: &str = include_str!("../../../tests/state/0.1.0");
+const RELEASED: &str = include_str!("released");
 
 fn released() -> serde_json::Value {
     serde_json::from_str(RELEASED.split_once('\n').unwrap().1).unwrap()
