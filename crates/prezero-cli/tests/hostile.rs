@@ -192,7 +192,7 @@ fn every_client_takes_another_users_broker_only_by_its_name() {
         }
         _ => prezero_sys::tell!("skipped: the client in Go needs go and its modules"),
     }
-    // Who is named how, whether `/run/prezero` is another user's, and what every client says of it.
+    // The variable that names a socket, whether `/run/prezero` is another user's, and whether a client takes that broker.
     let socket = theirs.join("prezero/prezerod.sock");
     for (variable, value, run, taken) in [
         ("PREZERO_SOCKET", &socket, "", true),

@@ -75,8 +75,8 @@ impl Manager {
         });
     }
 
-    /// Starts a broker with all that is stored.
-    fn start(&self, daemon: &mut Daemon) {
+    /// Starts a broker with all that is stored; returns what it says until it serves.
+    fn start(&self, daemon: &mut Daemon) -> String {
         let stored = self.stored.lock().unwrap();
         // Out of the way of the numbers that they get.
         let high = |file: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(file, 200).unwrap();
@@ -103,7 +103,7 @@ impl Manager {
         // SAFETY: the child makes system calls alone, and allocates nothing.
         unsafe { command.pre_exec(pass) };
         drop(stored);
-        daemon.run(command);
+        daemon.run(command)
     }
 }
 
@@ -387,8 +387,7 @@ fn what_a_later_version_stored_is_kept_and_said_and_the_broker_starts() {
     }
     let state = daemon.path("socket.state");
     fs::write(&state, "prezerod-state 2 x\nof a later version").unwrap();
-    manager.start(&mut daemon);
-    let said = daemon.wait_for("stored inodes are");
+    let said = manager.start(&mut daemon) + &daemon.wait_for("stored inodes are");
     for name in &names {
         assert!(
             said.contains(&format!("{name:?}, which this version does not know")),
