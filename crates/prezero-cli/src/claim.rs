@@ -220,16 +220,21 @@ impl Claim {
         };
         let program = line.program();
         prezero_sys::tell!("prezero: claim: {error}; {program} runs with ordinary memory");
-        if self.pinned.is_on() && !line.words().iter().any(|word| word.contains(line::PLACE)) {
+        let names_file = line.words().iter().any(|word| word.contains(line::PLACE));
+        if self.pinned.is_on() && !names_file {
             return Ok(Start::with(line, vec![]));
         }
         Ok(match known::plain(&mut line, offer, around) {
             Instead::Own(variables) => Start { variables, ..Start::with(line, vec![]) },
-            Instead::File => {
-                let file = Handed::ordinary(self.size.0 as u64).map_err(refused)?;
-                known::fit(&mut line, offer);
-                Start::with(line, vec![file])
-            }
+            Instead::File => match Handed::ordinary(self.size.0 as u64) {
+                Ok(file) => {
+                    known::fit(&mut line, offer);
+                    Start::with(line, vec![file])
+                }
+                // A program that names no file runs without one.
+                Err(_) if !names_file && self.path.is_none() => Start::with(line, vec![]),
+                Err(error) => return Err(refused(error)),
+            },
         })
     }
 

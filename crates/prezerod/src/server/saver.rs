@@ -109,7 +109,7 @@ impl Saver {
 }
 
 /// What is in the way without a file.
-const NOWHERE: &str = "there is no state file; set StateDirectory= in the unit";
+pub const NOWHERE: &str = "there is no state file; set StateDirectory= in the unit";
 
 /// Writes; true: it failed, and that was said.
 fn said(path: &Path, text: &str, silent: bool) -> bool {

@@ -12,7 +12,7 @@ use prezero_sys::marks::{InodeId, Marks};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::returned::{self, Verifying};
-use super::saver::Saver;
+use super::saver::{NOWHERE, Saver};
 use super::store::{self, Kept, MARKS};
 use super::{Server, clients};
 use crate::broker::saved::{MOST_LEASES, Moment, Saved, SavedLease};
@@ -186,7 +186,9 @@ impl Server {
     /// Saves for the last time.
     pub(super) fn save_last(&mut self) {
         let text = self.state(prezero_sys::thread::monotonic_ns());
-        if let Err(error) = self.survival.saver.finish(&text) {
+        if let Err(error) = self.survival.saver.finish(&text)
+            && error != NOWHERE
+        {
             prezero_sys::log!(
                 "prezerod: {error}; the next broker forgets what is leased and learnt"
             );
