@@ -31,6 +31,8 @@ _HEADER = struct.Struct("<2sBBI")
 _WANT = struct.Struct("<QQiI")
 _GRANTED = struct.Struct("<QQQiIQQQQI")
 _AVAILABLE = struct.Struct("<QQQQQ")
+_PEER = struct.Struct("3I")
+_SYSTEM = "/run/prezero/prezerod.sock"
 _UNKNOWN = (1 << 64) - 1
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 
@@ -98,25 +100,46 @@ class Lease:
 
 def socket_path():
     """$PREZERO_SOCKET; the user's own broker, if there is one; the system's."""
-    if path := os.environ.get("PREZERO_SOCKET"):
-        return path
-    own = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/run"), "prezero/prezerod.sock")
-    return own if os.path.exists(own) else "/run/prezero/prezerod.sock"
+    return os.environ.get("PREZERO_SOCKET") or _found()
+
+
+def _found():
+    """The broker that no name leads to. `su` and `sudo -E` keep the directory of another user, which is ignored."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    own = os.path.join(runtime, "prezero/prezerod.sock")
+    return own if os.path.isabs(runtime) and _is_owned(runtime, os.geteuid()) and os.path.exists(own) else _SYSTEM
+
+
+def _is_owned(directory, user):
+    try:
+        return os.stat(directory).st_uid == user
+    except OSError:
+        return False
 
 
 class Client:
-    """One connection; one question at a time."""
+    """One connection; one question at a time.
+
+    A broker that `path` or $PREZERO_SOCKET names may be any user's, another one is root's or the caller's own."""
 
     def __init__(self, path=None):
+        path = path or os.environ.get("PREZERO_SOCKET")
+        is_named, path = bool(path), path or _found()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._tag = 0
         try:
-            self._socket.connect(path or socket_path())
+            self._socket.connect(path)
         except OSError as error:
             self._socket.close()
             denied = isinstance(error, PermissionError)
             mend = "this user may not connect; see socket-mode in prezerod(8)" if denied else "does prezerod run?"
-            raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; {mend}") from None
+            raise OSError(error.errno, f"{path}: {error.strerror}; {mend}") from None
+        peer = _PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
+        is_system = path == _SYSTEM and _is_owned(os.path.dirname(path), 0)
+        if not (is_named or peer in (0, os.geteuid()) or is_system):
+            self._socket.close()
+            raise PermissionError(f"{path}: a broker of uid {peer}, which is neither root nor you; to trust it name it: "
+                                  "Client(path), or PREZERO_SOCKET")
 
     def lease(self, size, page=HUGE, node=ANY_NODE, wait=0.0, or_plain=False):
         """Leases `size` bytes, waiting for at most `wait` seconds.

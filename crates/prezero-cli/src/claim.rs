@@ -20,7 +20,7 @@ use crate::run::STDERR_VARIABLE;
 use prezero::Size;
 use prezero_host::jvm::Around;
 use prezero_sys::stderr;
-use prezerod::client::{ClientError, Lease, PLAIN_WAIT, lease_within, socket_path};
+use prezerod::client::{ClientError, Door, Lease, PLAIN_WAIT, lease_within};
 use prezerod::protocol::{Charged, Otherwise, Page, Want};
 
 mod gpus;
@@ -169,7 +169,7 @@ impl Claim {
                 let what = "a link for a program, and there is none; add -- PROGRAM";
                 return Err(Failure::Path(path.clone(), what.into()));
             }
-            let lease = self.lease(&self.socket(), page, self.node)?;
+            let lease = self.lease(&self.door(), page, self.node)?;
             return prezero_sys::print!("{}\n", described(&lease)).map_err(Failure::Output);
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
@@ -220,16 +220,21 @@ impl Claim {
         };
         let program = line.program();
         prezero_sys::tell!("prezero: claim: {error}; {program} runs with ordinary memory");
-        if self.pinned.is_on() && !line.words().iter().any(|word| word.contains(line::PLACE)) {
+        let names_file = line.words().iter().any(|word| word.contains(line::PLACE));
+        if self.pinned.is_on() && !names_file {
             return Ok(Start::with(line, vec![]));
         }
         Ok(match known::plain(&mut line, offer, around) {
             Instead::Own(variables) => Start { variables, ..Start::with(line, vec![]) },
-            Instead::File => {
-                let file = Handed::ordinary(self.size.0 as u64).map_err(refused)?;
-                known::fit(&mut line, offer);
-                Start::with(line, vec![file])
-            }
+            Instead::File => match Handed::ordinary(self.size.0 as u64) {
+                Ok(file) => {
+                    known::fit(&mut line, offer);
+                    Start::with(line, vec![file])
+                }
+                // A program that names no file runs without one.
+                Err(_) if !names_file && self.path.is_none() => Start::with(line, vec![]),
+                Err(error) => return Err(refused(error)),
+            },
         })
     }
 
@@ -292,24 +297,24 @@ impl Claim {
 
     /// One lease, or one for each rank, on its GPU's node unless `--node` says another: all or none.
     fn leases(&self, page: Page, ranks: &Ranks) -> Result<Vec<Lease>, Failure> {
-        let socket = self.socket();
-        let sockets = one_for_each(&socket, ranks.len()).map_err(Failure::Option)?;
+        let door = self.door();
+        let sockets = one_for_each(door.path(), ranks.len()).map_err(Failure::Option)?;
         let node = |gpu: &Option<Gpu>| gpu.as_ref().and_then(|gpu| gpu.node);
         let leases = ranks.iter().enumerate().map(|(rank, gpu)| match &sockets {
-            None => self.lease(&socket, page, self.node.or(node(gpu))),
-            Some(sockets) => self.lease(&sockets[rank], page, self.node),
+            None => self.lease(&door, page, self.node.or(node(gpu))),
+            Some(sockets) => self.lease(&Door::named(&sockets[rank]), page, self.node),
         });
         leases.collect()
     }
 
-    fn socket(&self) -> PathBuf {
-        self.socket.clone().unwrap_or_else(socket_path)
+    fn door(&self) -> Door {
+        Door::find(self.socket.as_deref())
     }
 
-    fn lease(&self, socket: &Path, page: Page, node: Option<u16>) -> Result<Lease, Failure> {
+    fn lease(&self, door: &Door, page: Page, node: Option<u16>) -> Result<Lease, Failure> {
         let want = Want { bytes: self.size.0 as u64, page, node };
         let (wait, otherwise) = self.patience();
-        Ok(lease_within(socket, want, wait, otherwise)?)
+        Ok(lease_within(door, want, wait, otherwise)?)
     }
 
     /// How long it waits for a lease, and what it has otherwise. An explicit wait is for one made to order, too.

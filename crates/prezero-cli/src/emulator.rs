@@ -19,7 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use prezerod::client::{ClientError, Lease, PLAIN_WAIT, lease_within, socket_path};
+use prezerod::client::{ClientError, Door, Lease, PLAIN_WAIT, lease_within};
 use prezerod::protocol::{Backing, Otherwise, Want};
 use rustix::io::{FdFlags, fcntl_setfd};
 
@@ -43,7 +43,7 @@ pub fn main() -> ExitCode {
     let (began, wait) = (Instant::now(), wait());
     let (arguments, _leases) = with_leases(arguments, |want| {
         let left = wait.0.saturating_sub(began.elapsed());
-        lease_within(&socket_path(), want, left, wait.1)
+        lease_within(&Door::find(None), want, left, wait.1)
     });
     let error = given::hand_on(Command::new(&program).args(arguments)).exec();
     say(&format!("{}: {error}", program.display()));

@@ -7,11 +7,15 @@ use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 use prezero_sys::escape::{self, escape};
-use prezerod::client::{Client, socket_path};
+use prezerod::client::{Client, Door};
 use prezerod::protocol::{Drain, Page, Report, Want};
 use serde_json::Value;
 
 use crate::claim::Wait;
+
+/// A broker that says nothing for this time is stopped.
+/// Fixed: a person who waits at a terminal.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command line of `prezero stock`.
 #[derive(clap::Args)]
@@ -71,8 +75,8 @@ impl Stock {
     /// Asks and prints.
     pub fn run(&self) -> Result<()> {
         let expected = self.expect.asked()?;
-        let socket = self.socket.clone().unwrap_or_else(socket_path);
-        let mut client = Client::connect(&socket)?;
+        let door = Door::find(self.socket.as_deref());
+        let mut client = Client::enter_within(&door, PATIENCE)?;
         if self.drain {
             client.drain(Drain::On)?;
         } else if self.undrain {

@@ -1,4 +1,5 @@
-//! Words of others on the terminal: each command that shows a broker's escapes what commands a terminal, turns or hides text.
+//! Brokers of others: each command escapes what commands a terminal, turns or hides text, and each client takes another
+//! user's broker only by its name.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -92,4 +93,137 @@ fn no_command_shows_what_a_terminal_would_obey() {
     let json = said(&["stock", "--json"], &socket).stdout;
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&json).unwrap(), stock());
     std::fs::remove_file(socket).unwrap();
+}
+
+/// A broker of another user that refuses each request, and says so.
+const FALSE_BROKER: &str = "
+import os, socket, struct, sys
+os.makedirs(sys.argv[1])
+door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+door.bind(sys.argv[1] + '/prezerod.sock')
+os.chmod(sys.argv[1] + '/prezerod.sock', 0o777)
+door.listen(8)
+print(flush=True)
+while True:
+    peer, _ = door.accept()
+    frame = peer.recv(200)
+    if len(frame) < 8:
+        continue
+    tag = struct.unpack_from('<I', frame, 4)[0]
+    peer.send(struct.pack('<2sBBIII', b'PZ', 1, 130, tag, 5, 5) + b'FALSE')
+";
+
+const C_CLIENT: &str = "
+#define _GNU_SOURCE
+#include <prezero_lease.h>
+int main(void)
+{
+    struct prezero_lease lease;
+    int broker = prezero_connect(NULL);
+    if (broker < 0)
+        return perror(\"connect\"), 1;
+    prezero_lease(broker, 1 << 21, PREZERO_2M, -1, 0, &lease);
+    return puts(lease.text), 0;
+}
+";
+
+/// Each client with its environment, in a mount namespace in which `/run` is empty, or has the directory of another user.
+#[test]
+fn every_client_takes_another_users_broker_only_by_its_name() {
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::getuid().is_root() {
+        return prezero_sys::tell!("skipped: only root becomes another user");
+    }
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let theirs = path("theirs");
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    std::fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
+    let mut broker = Command::new(&python);
+    broker
+        .args(["-c", FALSE_BROKER])
+        .arg(theirs.join("prezero"))
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
+    let Ok(mut broker) = broker.stdout(std::process::Stdio::piped()).spawn() else {
+        return prezero_sys::tell!("skipped: no {python}");
+    };
+    broker.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    // A directory of one's own in which another user's lies.
+    std::fs::create_dir(path("own")).unwrap();
+    std::os::unix::fs::symlink(theirs.join("prezero"), path("own/prezero")).unwrap();
+
+    let prezero = env!("CARGO_BIN_EXE_prezero").to_owned();
+    let script = "import prezero_lease; prezero_lease.Client().available()";
+    let mut clients = vec![
+        vec![prezero.clone(), "claim".into(), "2M".into()],
+        vec![prezero.clone(), "stock".into()],
+        vec![python, "-c".into(), script.into()],
+    ];
+    std::fs::write(path("client.c"), C_CLIENT).unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg("-I")
+        .arg(root.join("crates/prezerod/include"))
+        .arg(path("client.c"))
+        .arg("-o")
+        .arg(path("c"));
+    match cc.output() {
+        Ok(built) => {
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            clients.push(vec![path("c").display().to_string()]);
+        }
+        Err(_) => prezero_sys::tell!("skipped: the client in C needs cc"),
+    }
+    let mut go = Command::new("go");
+    go.args(["test", "-c", "-o"])
+        .arg(path("go"))
+        .arg("./internal/broker")
+        .current_dir(root.join("kubernetes"));
+    match go.output() {
+        Ok(built) if built.status.success() => {
+            let test = "-test.run=TestTheBrokerThatAnotherTestStarted";
+            clients.push(vec![path("go").display().to_string(), test.into(), "-test.v".into()]);
+        }
+        _ => prezero_sys::tell!("skipped: the client in Go needs go and its modules"),
+    }
+    // The variable that names a socket, whether `/run/prezero` is another user's, and whether a client takes that broker.
+    let socket = theirs.join("prezero/prezerod.sock");
+    for (variable, value, run, taken) in [
+        ("PREZERO_SOCKET", &socket, "", true),
+        ("XDG_RUNTIME_DIR", &theirs, "", false),
+        ("XDG_RUNTIME_DIR", &path("own"), "", false),
+        ("XDG_RUNTIME_DIR", &theirs, "theirs", false),
+        ("NONE", &theirs, "theirs", false),
+    ] {
+        for client in &clients {
+            let place = format!("ln -s {} /run/prezero;", theirs.join("prezero").display());
+            let place = if run.is_empty() { "" } else { &place };
+            let script = format!("mount -t tmpfs none /run; {place} exec \"$@\"");
+            let mut command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", &script, "sh"]).args(client);
+            for name in ["PREZERO_SOCKET", "XDG_RUNTIME_DIR"] {
+                command.env_remove(name);
+            }
+            command.env(variable, value).env("PYTHONPATH", root.join("bindings/python"));
+            let output = command.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert_eq!(said.contains("FALSE"), taken, "{client:?}, {variable} {run}: {said}");
+            assert!(
+                taken
+                    || said.contains("65534")
+                    || said.contains("ermission")
+                    || said.contains("o such file"),
+                "{said}"
+            );
+        }
+    }
+    broker.kill().unwrap();
+    broker.wait().unwrap();
 }

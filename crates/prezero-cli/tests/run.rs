@@ -410,3 +410,18 @@ fn a_program_that_changes_its_rights_runs_as_it_is_and_one_line_says_so() {
     let line = told(&output);
     assert!(line.contains("changes its rights when it starts"), "{line}");
 }
+
+#[test]
+fn a_claim_without_a_lease_below_a_limit_of_files_runs_its_program_or_says_why() {
+    let claim = |program: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 8; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_prezero")]);
+        command.args(["claim", "--or-plain", "--socket", "/nonexistent", "2M", "--"]);
+        command.args(program).output().unwrap()
+    };
+    assert!(claim(&["true"]).status.success());
+    let output = claim(&["cat", "{lease}"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("raise the limit of files (ulimit -f)"), "{said}");
+}

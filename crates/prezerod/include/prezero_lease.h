@@ -76,23 +76,38 @@ static inline int prezero__failed(struct prezero_lease *lease, const char *what)
     return -1;
 }
 
+#define PREZERO__SYSTEM "/run/prezero"
+
+static inline int prezero__is_owned(const char *directory, uid_t user)
+{
+    struct stat info;
+
+    return stat(directory, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == user;
+}
+
 /* Connects to the broker at `path`; NULL: to $PREZERO_SOCKET, the user's own, or the
- * system's. Returns a descriptor, or -1 with errno set. */
+ * system's. Returns a descriptor, or -1 with errno set: EACCES for the broker of another user
+ * than root and the caller, where neither `path` nor the variable names it. `su` and `sudo -E`
+ * keep the run-time directory of another user, which is ignored. */
 static inline int prezero_connect(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char own[sizeof address.sun_path];
-    const char *dir = getenv("XDG_RUNTIME_DIR");
-    int fd, saved, failed;
+    const char *dir = secure_getenv("XDG_RUNTIME_DIR");
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    int fd, failed, named, saved;
 
-    if (!path)
-        path = getenv("PREZERO_SOCKET");
-    if ((!path || !*path) && dir
-        && snprintf(own, sizeof own, "%s/prezero/prezerod.sock", dir) < (int)sizeof own
-        && access(own, F_OK) == 0)
-        path = own;
     if (!path || !*path)
-        path = "/run/prezero/prezerod.sock";
+        path = secure_getenv("PREZERO_SOCKET");
+    named = path && *path;
+    if (!named) {
+        path = PREZERO__SYSTEM "/prezerod.sock";
+        if (dir && *dir == '/' && prezero__is_owned(dir, geteuid())
+            && snprintf(own, sizeof own, "%s/prezero/prezerod.sock", dir) < (int)sizeof own
+            && access(own, F_OK) == 0)
+            path = own;
+    }
     if (strlen(path) >= sizeof address.sun_path) {
         errno = ENAMETOOLONG;
         return -1;
@@ -104,6 +119,14 @@ static inline int prezero_connect(const char *path)
     do
         failed = connect(fd, (struct sockaddr *)&address, sizeof address);
     while (failed && errno == EINTR);
+    if (!failed && !named) {
+        failed = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+        if (!failed && peer.uid != 0 && peer.uid != geteuid()
+            && (path == own || !prezero__is_owned(PREZERO__SYSTEM, 0))) {
+            errno = EACCES;
+            failed = -1;
+        }
+    }
     if (!failed)
         return fd;
     saved = errno;

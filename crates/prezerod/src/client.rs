@@ -1,11 +1,11 @@
 //! The Rust client: one connection, one question at a time.
 //!
 //! ```no_run
-//! use prezerod::client::{Client, socket_path};
+//! use prezerod::client::{Client, Door};
 //! use prezerod::protocol::{Page, Want};
 //! use std::time::Duration;
 //!
-//! let mut client = Client::connect(&socket_path())?;
+//! let mut client = Client::enter(&Door::find(None))?;
 //! let want = Want { bytes: 1 << 30, page: Page::Huge, node: None };
 //! let lease = client.lease(want, Duration::from_secs(5))?;
 //! let memory = lease.map()?; // zero, resident, ours until it is dropped
@@ -32,21 +32,11 @@ use crate::protocol::{
     Request, Want,
 };
 
+mod door;
 mod within;
 
+pub use door::{Door, SOCKET};
 pub use within::{PLAIN_WAIT, lease_within};
-
-/// The socket's name below the run-time directory.
-pub const SOCKET: &str = "prezero/prezerod.sock";
-
-/// Where the broker is: `$PREZERO_SOCKET`; the user's own, if there is one; the system's.
-pub fn socket_path() -> PathBuf {
-    if let Some(path) = std::env::var_os("PREZERO_SOCKET").filter(|path| !path.is_empty()) {
-        return path.into();
-    }
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join(SOCKET));
-    own.filter(|path| path.exists()).unwrap_or_else(|| Path::new("/run").join(SOCKET))
-}
 
 /// Why there is no lease, or no answer.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +44,13 @@ pub enum ClientError {
     /// The broker cannot be reached.
     #[error("{path}: {1}; {mend}", path = .0.display(), mend = mend(*.1))]
     Unreachable(PathBuf, Errno),
+    /// Another user's broker, which the caller did not name.
+    #[error(
+        "{path}: a broker of uid {1}, which is neither root nor you; to trust it give --socket {path}, or set \
+         PREZERO_SOCKET",
+        path = .0.display()
+    )]
+    Stranger(PathBuf, u32),
     /// The connection broke.
     #[error("the broker is gone: {0}")]
     Gone(Errno),
@@ -125,15 +122,32 @@ pub struct Available {
 }
 
 impl Client {
-    /// Connects to the broker at this path.
+    /// Connects to the broker at this path, whichever user runs it.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`].
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        Client::connect_until(path, None)
+        Client::enter(&Door::named(path))
     }
 
-    fn connect_until(path: &Path, until: Option<Instant>) -> Result<Client, ClientError> {
+    /// Connects to the broker behind this door.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`], and [`ClientError::Stranger`] where the door was found, not named.
+    pub fn enter(door: &Door) -> Result<Client, ClientError> {
+        Client::enter_until(door, None)
+    }
+
+    /// The same, after which no call blocks for longer than `time` from now.
+    ///
+    /// # Errors
+    /// As for [`enter`](Client::enter); [`ClientError::Silent`].
+    pub fn enter_within(door: &Door, time: Duration) -> Result<Client, ClientError> {
+        Client::enter_until(door, Instant::now().checked_add(time))
+    }
+
+    fn enter_until(door: &Door, until: Option<Instant>) -> Result<Client, ClientError> {
+        let path = door.path();
         let unreachable = |error| match error {
             // The limit of a call: too many wait to be accepted.
             Errno::AGAIN => ClientError::Silent,
@@ -151,6 +165,7 @@ impl Client {
                 answer => break answer.map_err(unreachable)?,
             }
         }
+        door.check(client.as_fd())?;
         Ok(client)
     }
 

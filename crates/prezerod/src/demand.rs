@@ -6,9 +6,10 @@
 //! ready for it. As much lies ready as was enough for all but one in 200 requests of the last 75
 //! minutes, or of this hour on earlier days.
 //!
-//! **The order.** An operator's `keep`, then what is backorders, then what is learnt. Where what
-//! is learnt exceeds the limit, tenants share what is left evenly, then the users of each, then
-//! the sizes of each user; what one does not need the others have.
+//! **The order.** An operator's `keep`, then what is backorders, then what is learnt. Where all that
+//! exceeds the limit, tenants share what keeps leave evenly, then the users of each, then the sizes of
+//! each user; what one does not need the others have. A client pays nothing for a backorder, so those of
+//! a tenant are bounded by what it may still hold.
 //!
 //! Told the time, the minute of the day (UTC), the pace and the limits; reads no clock and no
 //! file. `bench fleet` plays it for weeks.
@@ -187,6 +188,18 @@ impl Demand {
     /// A client of that party was told to ask for this again.
     pub fn backorder(&mut self, now_ns: u64, party: Party, need: &Need) {
         self.bucket(party, need).backorder(now_ns);
+    }
+
+    /// Backorders of a tenant are no more bytes than it may still hold: the newest stay.
+    pub fn bound_backorders(&mut self, may_hold: impl Fn(u16) -> u64) {
+        let mut left = BTreeMap::new();
+        let mut owed: Vec<_> = self.buckets.iter_mut().filter(|one| one.backorders > 0).collect();
+        owed.sort_by_key(|bucket| Reverse(bucket.backorders_until));
+        for Bucket { party, need, backorders, .. } in owed {
+            let left = left.entry(party.tenant).or_insert_with(|| may_hold(party.tenant));
+            *backorders = (*backorders).min(*left / need.want.bytes);
+            *left -= *backorders * need.want.bytes;
+        }
     }
 
     /// Whether a client was told so and has not come yet.

@@ -396,6 +396,9 @@ fn refusal(error: &io::Error) -> Outcome {
                      backing = \"tmpfs\" and run prezerod as root, or reserve pages: vm.nr_hugepages"
                 .into(),
         }),
+        Some(Errno::FBIG) => Outcome::Refused(
+            "prezerod may make no file of that size; raise its limit of files (ulimit -f)".into(),
+        ),
         Some(Errno::PERM) => Outcome::Refused(
             "`files` and backing = \"tmpfs\" mount a file system for each lease; run prezerod with \
              CAP_SYS_ADMIN"

@@ -27,8 +27,10 @@ const TELLING: [&str; 3] = ["", "name=systemd", "memory"];
 /// One node's hugetlb pool, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pool {
-    /// All of them.
+    /// All that the administrator reserved.
     pub total: u64,
+    /// Those beyond: the pool was made smaller while they were in use.
+    pub surplus: u64,
     /// Neither in use nor promised to a mapping.
     pub free: u64,
 }
@@ -76,7 +78,9 @@ impl Host {
         // for the machine only, so on each node we leave as many.
         let promised = self.number(&format!("{whole}/resv_hugepages")).unwrap_or(0);
         let free = self.number(&format!("{dir}/free_hugepages")).unwrap_or(0);
-        Pool { total, free: free.saturating_sub(promised) }
+        let surplus = self.number(&format!("{dir}/surplus_hugepages")).unwrap_or(0);
+        let total = total.saturating_sub(surplus);
+        Pool { total, surplus, free: free.saturating_sub(promised) }
     }
 
     /// Bytes of such pages, of all pools, that are in use.
@@ -272,7 +276,7 @@ mod tests {
         ]);
         assert_eq!(host.nodes(), [0, 1, 4]);
         assert_eq!((host.cpus(1), host.cpus(0)), (vec![2, 3, 7], vec![]));
-        assert_eq!(host.pool(1, Page::Huge), Pool { total: 8, free: 2 });
+        assert_eq!(host.pool(1, Page::Huge), Pool { total: 8, surplus: 0, free: 2 });
         assert_eq!(host.pool(0, Page::Huge).total, 64);
         assert_eq!(host.memory(), (4 << 20, 1 << 20));
         assert_eq!(host.backing(1, Page::Huge), Some(Backing::Hugetlb));

@@ -4,7 +4,7 @@
 //! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
 //! [`client`] and [`protocol`] only; the rest is the daemon.
 //!
-//! Layers: state, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
+//! Layers: state, protocol, client, host, tenant, inode, filler, settings, stock, demand, ledger, planner, broker, server
 //!
 //! # Vocabulary
 //!
@@ -31,7 +31,7 @@
 //!
 //! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
 //! told the time. It has three owners: the [`ledger`] of leases, the [`planner`] of what is wanted and made,
-//! and the [`stock`] of what lies ready. `settings` is what operators say, `host` what the machine offers. [`filler`] is the other process. [`fleet`] plays [`demand`] in made-up time on many hosts.
+//! and the [`stock`] of what lies ready. `settings` is what operators say, `host` what the machine offers. [`filler`] is the other process. Another crate, `prezerod-fleet`, plays [`demand`] in made-up time.
 //!
 //! # What may go wrong
 //!
@@ -49,8 +49,6 @@ pub mod client;
 pub mod demand;
 #[cfg(feature = "broker")]
 pub mod filler;
-#[cfg(feature = "broker")]
-pub mod fleet;
 #[cfg(feature = "broker")]
 pub mod host;
 #[cfg(feature = "broker")]

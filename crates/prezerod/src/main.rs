@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use prezerod::filler::{self, Binding, Priority};
-use prezerod::server::{Options, Server, rights};
+use prezerod::inode::named::LeaseDir;
+use prezerod::server::{self, Options, Server, rights};
 use prezerod::settings::Settings;
 
 /// Keeps zeroed, populated huge pages ready, and leases them to programs that start.
@@ -59,6 +60,8 @@ enum Process {
 }
 
 fn main() -> ExitCode {
+    // With it a file beyond `ulimit -f` is an error that can be told, and not the end.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Default::default());
     let command = match Command::try_parse() {
         Ok(command) => command,
         Err(error) if !error.use_stderr() => error.exit(),
@@ -77,14 +80,7 @@ fn main() -> ExitCode {
         return end(ended.map_err(|error| format!("filler: {error}")));
     }
     if let Some(path) = command.check {
-        return end(Settings::read(&path).map_err(|error| error.to_string()).and_then(
-            |settings| {
-                let (stock, tenants) = (settings.stock.len(), settings.tenants.len());
-                let place = path.display();
-                prezero_sys::print!("{place}: good: {stock} sizes in stock, {tenants} tenants\n")
-                    .map_err(|error| format!("standard output: {error}"))
-            },
-        ));
+        return end(check(&path));
     }
     let options = Options {
         config: command.config,
@@ -93,6 +89,25 @@ fn main() -> ExitCode {
         program: "/proc/self/exe".into(),
     };
     end(Server::start(options).and_then(|server| server.run().map_err(|error| error.to_string())))
+}
+
+/// Whether a configuration is good, by itself and on this host.
+fn check(path: &Path) -> Result<(), String> {
+    let settings = Settings::read(path).map_err(|error| error.to_string())?;
+    let (stock, place) = (settings.stock.len(), path.display());
+    let options = Options { config: None, socket: None, program: PathBuf::new() };
+    server::place(&options, &settings).map_err(|error| format!("{place}: {error}"))?;
+    let files = settings.tenants.iter().flat_map(|tenant| &tenant.charge.files);
+    let (wrong, foreign) = LeaseDir::faults(files);
+    if let Some(line) = wrong.first() {
+        return Err(format!("{place}: {line}"));
+    }
+    for line in foreign {
+        prezero_sys::tell!("prezerod: {place}: {line}");
+    }
+    let tenants = settings.tenants.len();
+    prezero_sys::print!("{place}: good: {stock} sizes in stock, {tenants} tenants\n")
+        .map_err(|error| format!("standard output: {error}"))
 }
 
 /// For every shell that looks for them there.

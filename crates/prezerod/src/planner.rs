@@ -18,8 +18,9 @@ pub use job::Job;
 
 /// Weight of the last inode in the pace.
 const NEWEST: f64 = 0.25;
-/// Fillers of a node that make to order at a time, each for another user: a lease of many pages holds up
-/// its own user's, and no other's.
+/// Fillers of a node and payer that make to order at a time, each for another user: a lease of many pages holds
+/// up its own user's, and no other's. A payer's fillers live in its cgroup, which its tenant may freeze: no other
+/// payer waits for them.
 /// Moved by: `tests/system/beside.py`.
 const LANES: u8 = 4;
 
@@ -157,22 +158,23 @@ impl Planner {
             .collect()
     }
 
-    /// Nodes that would do, and whose filler of the stock has no job.
+    /// Nodes that would do, and whose filler of this payer's stock has no job.
     pub fn free(&self, nodes: &[u16], need: &Need) -> Vec<u16> {
         let would_do =
             nodes.iter().filter(|node| need.want.node.is_none_or(|wanted| wanted == **node));
         let is_free = |node: &&u16| {
-            !self.jobs.iter().any(|job| job.kind.node == **node && job.priority == Priority::Idle)
+            let mut stock = self.jobs.iter().filter(|job| job.priority == Priority::Idle);
+            !stock.any(|job| (job.kind.node, job.kind.payer) == (**node, need.payer))
         };
         would_do.filter(is_free).copied().collect()
     }
 
-    /// The filler of a node that makes this party's next order; `None`: one has an order of its, or all
-    /// have others'.
-    pub fn lane(&self, node: u16, party: Party) -> Option<u8> {
+    /// The filler of a node and payer that makes this party's next order; `None`: one has an order of its, or
+    /// all have others'.
+    pub fn lane(&self, node: u16, payer: Payer, party: Party) -> Option<u8> {
         let orders = || {
             let orders = self.jobs.iter().filter(|job| job.priority == Priority::Urgent);
-            orders.filter(|job| job.kind.node == node)
+            orders.filter(|job| (job.kind.node, job.kind.payer) == (node, payer))
         };
         let has_one = orders().any(|job| job.party == Some(party));
         (0..LANES).find(|lane| !has_one && orders().all(|job| job.lane != *lane))

@@ -39,6 +39,7 @@ use crate::demand::Party;
 use crate::filler::Message;
 use crate::host::Host;
 use crate::inode::mounted;
+use crate::inode::named::LeaseDir;
 use crate::settings::Settings;
 use crate::tenant::ClientId;
 use returned::Verifying;
@@ -49,7 +50,7 @@ use tracker::LeaseTracker;
 
 use fillers::{Fillers, Key};
 use http::Http;
-pub use listen::Listener;
+pub use listen::{Listener, place};
 use rights::FdCloser;
 use unread::{Left, Unread};
 
@@ -344,6 +345,12 @@ impl Server {
         for out in plan.outs {
             self.deliver(out);
         }
+        for serial in plan.silent {
+            self.fillers.kill(serial);
+            if let Some(why) = self.broker.fell_silent(now, serial) {
+                prezero_sys::log!("prezerod: {why}");
+            }
+        }
         for serial in plan.cancel {
             self.fillers.cancel(serial);
         }
@@ -355,7 +362,7 @@ impl Server {
             let files = self.broker.ledger.files(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
-                self.broker.died(now, job.serial);
+                self.broker.failed(now, job.serial, format!("no filler: {error}"));
             }
         }
         let idle = self.broker.settings().idle.as_nanos() as u64;
@@ -428,7 +435,8 @@ impl Server {
 
     /// What the configuration wants and the host has not: served all the same, for both may change.
     fn log_unmet(&self) {
-        for line in self.broker.unmet() {
+        let (wrong, foreign) = LeaseDir::faults(self.broker.ledger.dirs());
+        for line in self.broker.unmet().iter().chain(&wrong).chain(&foreign) {
             prezero_sys::log!("prezerod: {line}");
         }
     }

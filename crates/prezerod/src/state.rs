@@ -2,7 +2,8 @@
 //!
 //! Contract: the text is written to a file of its own, made durable, and renamed over the one before. So a reader
 //! finds the old text or the new one, each whole. The first line has the version, the length and a checksum. A file
-//! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used.
+//! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used. A whole one is read
+//! part by part.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,15 +11,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
+use serde_json::Value;
 
 /// What each file begins with.
 const MAGIC: &str = "prezerod-state";
 /// The version of the text.
 /// Fixed: one more with each change that an earlier broker would misread.
 const VERSION: u32 = 1;
-/// Largest text, bytes: some ten thousand leases.
+/// Largest text, bytes: more than all parts together, each of which is bounded.
 /// Fixed: a bound of the broker's memory.
-pub const MOST: usize = 4 << 20;
+pub const MOST: usize = 8 << 20;
 /// Longest first line, bytes.
 /// Fixed: a layout.
 const MOST_HEAD: usize = 64;
@@ -28,7 +32,9 @@ const MOST_HEAD: usize = 64;
 /// # Errors
 /// The file is broken, in one line.
 pub fn read(path: &Path) -> Result<Option<String>, String> {
-    let broken = |what: &str| format!("{}: {what}; what was learnt before is lost", path.display());
+    let broken = |what: &str| {
+        format!("{}: {what}; what it has is not used, and it is kept aside", path.display())
+    };
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match File::options().read(true).custom_flags(flags.bits() as i32).open(path) {
         Ok(file) => file,
@@ -73,9 +79,72 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
         let _ = fs::remove_file(&beside);
     })?;
-    // The name is durable with its directory.
+    sync_dir(path)
+}
+
+/// What a broker does not understand stays for one that does: it is renamed, in place of what was kept before.
+pub fn set_aside(path: &Path) {
+    let _ = fs::rename(path, path.with_extension("unread"));
+}
+
+/// Makes a mark of this name, which survives any end of the process and of the host, or removes it.
+///
+/// # Errors
+/// What the kernel answers: the mark may be there or not.
+pub fn mark(path: &Path, is_set: bool) -> io::Result<()> {
+    if is_set {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        // A byte: a disk that is full takes a name without content.
+        let written = file.write_all(b"\n").and_then(|()| file.sync_all());
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        })?;
+    } else if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    sync_dir(path)
+}
+
+/// A name is durable with its directory.
+fn sync_dir(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all())
+}
+
+/// A part of what was saved; nothing where it cannot be read.
+///
+/// # Errors
+/// The whole is no JSON.
+pub fn part<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
+}
+
+/// Pieces of a part that can be read.
+///
+/// # Errors
+/// The whole is no JSON.
+pub fn each<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(in_place(from)?.into_iter().flatten().collect())
+}
+
+/// The same, each in its place.
+///
+/// # Errors
+/// The whole is no JSON.
+pub fn in_place<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    from: D,
+) -> Result<Vec<Option<T>>, D::Error> {
+    let pieces = match Value::deserialize(from)? {
+        Value::Array(pieces) => pieces,
+        _ => vec![],
+    };
+    Ok(pieces.into_iter().map(|piece| serde_json::from_value(piece).ok()).collect())
 }
 
 fn head(text: &str) -> String {
@@ -115,7 +184,7 @@ mod tests {
         let refused = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             let line = read(&path).unwrap_err();
-            assert!(line.contains("is lost") && !line.contains('\n'), "{line}");
+            assert!(line.contains("kept aside") && !line.contains('\n'), "{line}");
         };
         for len in 0..whole.len() {
             refused(&whole[..len]);
@@ -139,6 +208,17 @@ mod tests {
         fs::create_dir_all(path.with_extension("new").join("full")).unwrap();
         assert!(write(&path, "after").is_err());
         assert_eq!(read(&path).unwrap().as_deref(), Some("before"));
+    }
+
+    #[test]
+    fn a_mark_is_there_from_its_answer_on_and_one_that_cannot_be_made_is_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("drained");
+        for is_set in [true, true, false, false, true] {
+            mark(&path, is_set).unwrap();
+            assert_eq!(path.exists(), is_set);
+        }
+        assert!(mark(&dir.path().join("none/drained"), true).is_err());
     }
 
     #[test]

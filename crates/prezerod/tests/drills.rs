@@ -228,7 +228,7 @@ fn a_huge_page_that_the_kernel_has_a_moment_later_is_waited_for_and_not_without_
     if !possible() || Command::new("cc").arg("--version").output().is_err() {
         return;
     }
-    let mut daemon = Daemon::start("");
+    let mut daemon = Daemon::start("backing = \"thp\"\n");
     let (source, library) = (daemon.path("no_page.c"), daemon.path("no_page.so"));
     std::fs::write(&source, NO_PAGE_AT_FIRST).unwrap();
     let built =

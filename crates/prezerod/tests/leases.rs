@@ -242,6 +242,19 @@ fn check_reads_the_shipped_example_and_refuses_a_bad_file_in_one_line() {
         said.contains("bad.toml:3: unknown field `rates`") && said.lines().count() == 1,
         "{said}"
     );
+    // Files that would take each other's place.
+    for (text, words) in [
+        ("socket = \"/run/a.state\"", "prezerod has a file of that name"),
+        ("socket = \"/run/a.lock\"", "prezerod has a file of that name"),
+        ("socket = \"/run/a\"\nmetrics = \"/run/a\"", "the socket or a file of prezerod"),
+        ("socket = \"/run/a.s\"\nmetrics = \"/run/a.state\"", "the socket or a file of prezerod"),
+    ] {
+        std::fs::write(&bad, text).unwrap();
+        let output = check(&bad);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(words), "{text}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }
 
 #[test]
@@ -292,6 +305,7 @@ fn prometheus_reads_the_counters_over_a_socket_or_loopback() {
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(body.contains("prezerod_lease_hits_total 0") && body.ends_with("# EOF\n"));
     assert!(get("GET /metrics?all=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+    assert!(get("GET /metrics HTTP/1.1\nHost: x\n\n").starts_with("HTTP/1.1 200"), "no CR");
     for unknown in ["/passwd", "/metrics2"] {
         let answer = get(&format!("GET {unknown} HTTP/1.1\r\n\r\n"));
         assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("text/plain"), "{answer}");

@@ -54,24 +54,45 @@ fn is_zero(path: &Path) -> bool {
 }
 
 #[test]
-fn what_a_broker_that_was_killed_left_beside_the_leases_is_removed() {
+fn what_is_no_lease_stays_and_its_name_is_refused_with_the_mend() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =
         (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M,mode=0755"))
     else {
         return;
     };
+    let proc = Mounted::new(&mounted.0.join("proc"), "proc", "");
+    std::fs::create_dir(mounted.0.join("own")).unwrap();
     let mut daemon = Daemon::start(&config(&mounted.0, ""));
     let (_, lease) = daemon.client().lease_named(name("a"), want(4), PATIENCE).unwrap();
+    for taken in ["proc", "own"] {
+        match daemon.client().lease_named(name(taken), want(4), PATIENCE) {
+            Err(ClientError::No(Reason::Kernel, text)) => {
+                assert!(text.contains("remove it, or"), "{text}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
     daemon.kill();
-    // It was killed between making the directory and mounting there, or between unmounting and removing it.
-    std::fs::create_dir(mounted.0.join("b")).unwrap();
-    std::fs::create_dir_all(mounted.0.join("others/own")).unwrap();
-
     daemon.again();
+    assert!(mounted.0.join("own").exists() && lease.exists());
+    assert!(proc.is_none() || mounted.0.join("proc/self").exists());
 
-    assert!(!mounted.0.join("b").exists());
-    assert!(mounted.0.join("others/own").exists() && lease.exists());
+    let check = |dir: &Path| {
+        daemon.configure(&config(dir, ""));
+        let program = env!("CARGO_BIN_EXE_prezerod");
+        let output = std::process::Command::new(program)
+            .arg("--check")
+            .arg(daemon.path("config.toml"))
+            .output();
+        let output = output.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (good, said) = check(&mounted.0);
+    assert!(good && said.contains("own is no lease") && !said.contains("2M/a "), "{said}");
+    let (good, said) = check(Path::new("/proc"));
+    assert!(!good && said.contains("files = /proc") && said.contains("mount a tmpfs"), "{said}");
+    std::fs::remove_file(lease).unwrap();
 }
 
 #[test]

@@ -75,8 +75,8 @@ impl Manager {
         });
     }
 
-    /// Starts a broker with all that is stored.
-    fn start(&self, daemon: &mut Daemon) {
+    /// Starts a broker with all that is stored; returns what it says until it serves.
+    fn start(&self, daemon: &mut Daemon) -> String {
         let stored = self.stored.lock().unwrap();
         // Out of the way of the numbers that they get.
         let high = |file: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(file, 200).unwrap();
@@ -103,7 +103,7 @@ impl Manager {
         // SAFETY: the child makes system calls alone, and allocates nothing.
         unsafe { command.pre_exec(pass) };
         drop(stored);
-        daemon.run(command);
+        daemon.run(command)
     }
 }
 
@@ -331,6 +331,74 @@ fn a_drain_survives_kill_9_from_its_answer_on_and_its_end_does_too() {
     daemon.attach(command.spawn().unwrap());
     let said = daemon.wait_for("serving on");
     assert!(said.contains("prezero stock --undrain ends it"), "{said}");
+}
+
+#[test]
+fn what_the_disk_has_no_room_for_is_answered_no_and_is_not_done() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    let dir = tempfile::tempdir().unwrap();
+    let small = c"size=64k,mode=0700";
+    if let Err(error) = mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), small) {
+        return prezero_sys::tell!("skipped: mounting a tmpfs: {error}");
+    }
+    let mut daemon = Daemon::start("");
+    daemon.kill();
+    let start = |daemon: &mut Daemon| {
+        let mut command = daemon.command();
+        command.env("STATE_DIRECTORY", dir.path());
+        daemon.run(command);
+    };
+    start(&mut daemon);
+    let full = dir.path().join("full");
+    let _ = fs::write(&full, vec![1; 1 << 20]);
+    let is_refused = |answer: Result<(), ClientError>| match answer {
+        Err(ClientError::No(Reason::Kernel, text)) => text.contains("would not survive"),
+        _ => false,
+    };
+    assert!(is_refused(daemon.client().drain(Drain::On)));
+    assert!(is_refused(daemon.client().expect(want(6), 2, Duration::from_secs(60))));
+    let is_so = |daemon: &Daemon| {
+        let stock = daemon.stock();
+        let expected = |row: &serde_json::Value| row["bytes"] == 6 * MIB && row["target"] != 0;
+        (stock["drained"] == true, stock["wanted"].as_array().unwrap().iter().any(expected))
+    };
+    assert_eq!(is_so(&daemon), (false, false));
+    daemon.kill();
+    start(&mut daemon);
+    assert_eq!(is_so(&daemon), (false, false));
+    fs::remove_file(&full).unwrap();
+    daemon.client().expect(want(6), 2, Duration::from_secs(60)).unwrap();
+    daemon.client().drain(Drain::On).unwrap();
+    daemon.kill();
+    start(&mut daemon);
+    assert_eq!(is_so(&daemon), (true, true));
+    daemon.kill();
+    unmount(dir.path(), UnmountFlags::DETACH).unwrap();
+}
+
+#[test]
+fn what_a_later_version_stored_is_kept_and_said_and_the_broker_starts() {
+    let Some((mut daemon, manager)) = started() else { return };
+    daemon.kill();
+    let names = ["ledger.v2", "stored", "stock.2M.cxl.0.77.", "metrics"].map(str::to_owned);
+    for name in &names {
+        let file = prezero_sys::shared::memfd("later", rustix::fs::MemfdFlags::empty()).unwrap();
+        manager.stored.lock().unwrap().push((name.clone(), file));
+    }
+    let state = daemon.path("socket.state");
+    fs::write(&state, "prezerod-state 2 x\nof a later version").unwrap();
+    let said = manager.start(&mut daemon) + &daemon.wait_for("stored inodes are");
+    for name in &names {
+        assert!(
+            said.contains(&format!("{name:?}, which this version does not know")),
+            "{name}: {said}"
+        );
+    }
+    assert!(said.contains("2 of 2 stored inodes are zero and kept"), "{said}");
+    assert!(said.contains("kept aside"), "{said}");
+    assert!(fs::read_to_string(daemon.path("socket.unread")).unwrap().contains("later version"));
+    assert!(names.iter().all(|name| manager.names().contains(name)));
+    use_up(&ask(&daemon).unwrap());
 }
 
 #[test]

@@ -278,3 +278,16 @@ func TestARealBrokerParksOneLeaseUnderAName(t *testing.T) {
 		t.Fatal("a path was named")
 	}
 }
+
+// A test in Rust starts the broker of another user, and looks at what each client says.
+func TestTheBrokerThatAnotherTestStarted(t *testing.T) {
+	socket := os.Getenv("PREZERO_SOCKET")
+	if socket == "" {
+		socket = broker.System
+	}
+	conn, err := broker.Dial(context.Background(), socket)
+	if err == nil {
+		_, err = conn.Available(context.Background(), 2<<20, -1)
+	}
+	t.Log(err)
+}

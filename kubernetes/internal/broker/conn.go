@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -28,7 +29,11 @@ type Conn struct {
 	tag    uint32
 }
 
+// System is where the broker of a host is: the path of a client that names none.
+const System = "/run/prezero/prezerod.sock"
+
 // Dial connects to the broker at this path.
+// At the system's path it is root's or the caller's own; any other path names a broker, whichever user's it is.
 func Dial(ctx context.Context, path string) (*Conn, error) {
 	var dialer net.Dialer
 	socket, err := dialer.DialContext(ctx, "unixpacket", path)
@@ -39,7 +44,37 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 		}
 		return nil, fmt.Errorf("%w; %s", err, mend)
 	}
-	return &Conn{socket: socket.(*net.UnixConn), path: path}, nil
+	c := &Conn{socket: socket.(*net.UnixConn), path: path}
+	if err := c.trust(); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// trust: another user's broker would hand out memory that is not zero, and read what is written to it.
+func (c *Conn) trust() error {
+	if c.path != System {
+		return nil
+	}
+	raw, err := c.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	// A service of a user without rights may listen for root: in a directory of root's it was root that bound it.
+	var dir unix.Stat_t
+	if peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || (unix.Stat(filepath.Dir(c.path), &dir) == nil && dir.Uid == 0) {
+		return nil
+	}
+	return fmt.Errorf("%s: a broker of uid %d, which is neither root nor you; to trust it name another path", c.path, peer.Uid)
 }
 
 // Close ends the connection, and its reservations.

@@ -1,6 +1,6 @@
 //! `prezero bench fleet`: the broker's rule of stock on many hosts in made-up time, beside simpler rules.
 //!
-//! No memory is made and no clock is read: each host is a simulation of [`prezerod::fleet`], played from one
+//! No memory is made and no clock is read: each host is a simulation of [`prezerod_fleet`], played from one
 //! request to the next. All rules see the same requests, and every request waits until it is served.
 //! The figures are the same in every run.
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use prezero::Size;
-use prezerod::fleet::simulation::Machine;
-use prezerod::fleet::{Arrivals, MOST_DAYS, PATTERNS, RULES, Setting, Tally, Trace, play};
+use prezerod_fleet::simulation::Machine;
+use prezerod_fleet::{Arrivals, MOST_DAYS, PATTERNS, RULES, Setting, Tally, Trace, play};
 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::parse::chosen;

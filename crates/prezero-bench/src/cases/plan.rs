@@ -1,6 +1,6 @@
 //! `prezero bench plan`: how much memory a host gives up so that starts find it, and on how many hosts they find room.
 //!
-//! No memory is made and no clock is read: each row plays a made-up cluster of [`prezerod::fleet`]. The figures are the
+//! No memory is made and no clock is read: each row plays a made-up cluster of [`prezerod_fleet`]. The figures are the
 //! same in every run.
 
 use std::cell::RefCell;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use prezero::Size;
-use prezerod::fleet::simulation::Machine;
-use prezerod::fleet::{Arrivals, Busy, Cluster, Full, RULES, Setting, Time, play};
+use prezerod_fleet::simulation::Machine;
+use prezerod_fleet::{Arrivals, Busy, Cluster, Full, RULES, Setting, Time, play};
 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::peers::Field;
@@ -151,7 +151,7 @@ impl Plan {
                             .or_insert_with(|| Cluster { keep, ..host }.play(STARTS).ready_share());
                         share >= goal / 100.0
                     };
-                    let keep = prezerod::fleet::least(MOST_KEPT, enough);
+                    let keep = prezerod_fleet::least(MOST_KEPT, enough);
                     let gib = |keep: u64| keep as f64 * self.size.0 as f64 / f64::from(1 << 30);
                     let figure = |value| {
                         Figure::new("keep", &format!("for {goal} %"), "GiB", value)

@@ -10,6 +10,7 @@ use super::link;
 use prezerod::client::Lease;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::process::{Resource, getrlimit};
 
 /// A page of memory that was not leased.
 const SMALL: u64 = 4096;
@@ -33,6 +34,11 @@ impl Handed {
     /// As much ordinary memory, which the kernel clears when the program touches it. Its size is
     /// sealed, as a lease's.
     pub fn ordinary(bytes: u64) -> io::Result<Handed> {
+        // Beyond it the kernel would end this process.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+            let text = "no file of that size may be made; raise the limit of files (ulimit -f)";
+            return Err(io::Error::other(text));
+        }
         let file = memfd_create("ordinary", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes)?;
         fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;

@@ -5,12 +5,11 @@
 //! picture of everything else.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use prezero_sys::escape::escape;
-use prezerod::client::Client;
+use prezerod::client::{Client, Door};
 use prezerod::protocol::Report;
 use serde_json::{Value, json};
 
@@ -64,13 +63,13 @@ pub struct Row {
 
 impl Watched {
     /// Nothing yet.
-    pub fn new(socket: PathBuf) -> Watched {
+    pub fn new(door: Door) -> Watched {
         let (ask, questions) = sync_channel(1);
         let (answer, answers) = sync_channel(1);
         // Ends with the channel; one that waits for the broker ends with the program.
         let _ = std::thread::Builder::new().name("broker".into()).spawn(move || {
             for () in questions {
-                if answer.send(Broker::ask(&socket)).is_err() {
+                if answer.send(Broker::ask(&door)).is_err() {
                     break;
                 }
             }
@@ -82,7 +81,7 @@ impl Watched {
     /// One that has said this.
     #[cfg(test)]
     pub fn seen(report: Value) -> Watched {
-        let mut watched = Watched::new(PathBuf::new());
+        let mut watched = Watched::new(Door::named("".as_ref()));
         let taken = Instant::now();
         watched.broker = Some(Broker { taken, report, counters: BTreeMap::new() });
         watched
@@ -140,8 +139,8 @@ impl Watched {
 }
 
 impl Broker {
-    fn ask(socket: &std::path::Path) -> Option<Broker> {
-        let mut client = Client::connect(socket).ok()?;
+    fn ask(door: &Door) -> Option<Broker> {
+        let mut client = Client::enter(door).ok()?;
         let report = serde_json::from_str(&client.report(Report::Stock).ok()?).ok()?;
         let counters = counters(&client.report(Report::Metrics).ok()?);
         Some(Broker { taken: Instant::now(), report, counters })
@@ -282,7 +281,7 @@ mod tests {
         let mute = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();
         rustix::net::bind(&mute, &address).unwrap();
         rustix::net::listen(&mute, 1).unwrap();
-        let mut watched = Watched::new(dir.clone());
+        let mut watched = Watched::new(Door::named(&dir));
         watched.look();
         assert!(watched.asked && watched.broker.is_none(), "it waits no more");
         // On a busy machine any one may take long, without waiting.

@@ -51,8 +51,8 @@ impl Top {
     /// Shows until the user ends it.
     pub fn run(&self) -> Result<()> {
         let delay = Duration::from_secs_f64(self.delay);
-        let socket = self.socket.clone().unwrap_or_else(prezerod::client::socket_path);
-        let mut watch = Watch::new(socket);
+        let door = prezerod::client::Door::find(self.socket.as_deref());
+        let mut watch = Watch::new(door);
         if self.once || self.json {
             return self.print(&mut watch, delay);
         }

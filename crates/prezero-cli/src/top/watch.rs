@@ -1,12 +1,13 @@
 //! What `prezero top` knows: every process with a panel, the broker, and how they were.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use prezero::internal::ORDERS;
 use prezero_report::panel::{Panel, Reading};
 use prezero_sys::escape::escape;
+use prezerod::client::Door;
 use serde_json::{Value, json};
 
 use super::broker::Watched;
@@ -51,8 +52,8 @@ pub struct Process {
 
 impl Watch {
     /// Nothing yet.
-    pub fn new(socket: PathBuf) -> Watch {
-        Watch { processes: BTreeMap::new(), broker: Watched::new(socket), pressure: None }
+    pub fn new(door: Door) -> Watch {
+        Watch { processes: BTreeMap::new(), broker: Watched::new(door), pressure: None }
     }
 
     /// Looks at everything again.
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn without_processes_there_is_an_empty_list() {
-        let mut watch = Watch::new("/nonexistent".into());
+        let mut watch = Watch::new(Door::named("/nonexistent".as_ref()));
         watch.look();
         assert!(watch.json()["processes"].is_array() && watch.json()["broker"].is_null());
     }

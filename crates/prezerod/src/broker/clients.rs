@@ -3,12 +3,22 @@
 use std::path::PathBuf;
 
 use super::{Broker, ClientId, Inode};
+use crate::demand::Party;
 use crate::protocol::{Answer, Reason, Request};
 use crate::tenant::{self, Peer};
 
 /// Places besides `connections` that are the operator's: it looks when there are none left.
 /// Moved by: `broker/tests/bounds.rs`.
 const OPERATORS: usize = 16;
+/// Of the last of `connections`, as a divisor, a user has no more than this part of what it leaves: a new one finds
+/// places after others have taken as many as they may.
+/// Moved by: `broker/tests/parties.rs`.
+const LAST: usize = 4;
+
+/// The parties of a tenant.
+fn all_of(tenant: u16) -> std::ops::RangeInclusive<Party> {
+    Party { tenant, uid: 0 }..=Party { tenant, uid: u32::MAX }
+}
 
 impl<I: Inode> Broker<I> {
     /// A process of this user wants to connect: what can be said before anything is read of it.
@@ -19,7 +29,9 @@ impl<I: Inode> Broker<I> {
     pub fn may_connect(&mut self, uid: u32) -> Result<(), Answer> {
         let (of_user, parties) = self.ledger.connections(uid);
         let most = self.settings.connections_per_user.saturating_mul(parties.max(1));
-        if self.is_full(tenant::may_operate(uid)) || of_user >= most {
+        let has_place = tenant::may_operate(uid) || self.has_place(of_user / parties.max(1));
+        let is_crowd = of_user >= most || !has_place;
+        if self.is_full(tenant::may_operate(uid)) || is_crowd {
             return Err(self.crowded());
         }
         if parties == 0 {
@@ -37,9 +49,13 @@ impl<I: Inode> Broker<I> {
     pub fn connect(&mut self, mut peer: Peer) -> Result<ClientId, Answer> {
         self.may_connect(peer.uid)?;
         // What its user alone did not tell.
-        let of_party = self.ledger.parties.get(&self.ledger.party_of(&peer)).copied();
+        let party = self.ledger.party_of(&peer);
+        let of_party = self.ledger.parties.get(&party).copied().unwrap_or(0);
+        let is_crowd =
+            !self.has_place(of_party) || self.free() <= self.kept_for_others(party.tenant);
         if self.is_full(peer.is_operator())
-            || of_party.unwrap_or(0) >= self.settings.connections_per_user
+            || of_party >= self.settings.connections_per_user
+            || (is_crowd && !peer.is_operator())
         {
             return Err(self.crowded());
         }
@@ -61,6 +77,26 @@ impl<I: Inode> Broker<I> {
         let id = self.number();
         self.ledger.connect(id, peer);
         Ok(id)
+    }
+
+    fn free(&self) -> usize {
+        self.settings.connections.saturating_sub(self.ledger.clients.len())
+    }
+
+    /// Whether there is a place for one more of a user that has this number of them.
+    fn has_place(&self, taken: usize) -> bool {
+        self.free() > self.settings.connections / LAST || taken * LAST < self.free()
+    }
+
+    /// Places that other tenants have not taken yet, of those that each is sure of.
+    fn kept_for_others(&self, tenant: u16) -> usize {
+        let number = |name: &String| self.ledger.names.iter().position(|known| known == name);
+        let all = self.ledger.tenants.iter().filter_map(|one| number(&one.name));
+        let others = all.filter_map(|at| u16::try_from(at).ok()).filter(|other| *other != tenant);
+        let each = (self.settings.connections / LAST / self.ledger.tenants.len().max(1)).max(1);
+        let taken =
+            |tenant| self.ledger.parties.range(all_of(tenant)).map(|(_, count)| count).sum();
+        others.map(|other| each.saturating_sub(taken(other))).sum()
     }
 
     /// Whether all places are taken, the operator's own included.
@@ -141,7 +177,7 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Whether a client is of the operator: root or the broker's own user, in no container.
-    pub(super) fn is_operator(&self, client: ClientId) -> bool {
+    pub fn is_operator(&self, client: ClientId) -> bool {
         self.ledger.clients.get(&client).is_some_and(Peer::is_operator)
     }
 

@@ -22,6 +22,11 @@ impl<I: Inode> Broker<I> {
         Ok(Answer::Done)
     }
 
+    /// An earlier broker was drained, or not.
+    pub fn set_drained(&mut self, is_drained: bool) {
+        self.drained = is_drained;
+    }
+
     /// Whether it leases nothing.
     pub fn is_drained(&self) -> bool {
         self.drained

@@ -1,11 +1,18 @@
 //! What became of a job: made, stopped, or not to be had.
 
+use super::plan::SILENT_NS;
 use super::release::make_way;
 use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
+use prezero_sys::escape::escape;
+
 use crate::filler::{Done, Outcome, Priority};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Reason};
 use crate::stock::StockInode;
+
+/// The time for which nothing is made for a payer whose filler fell silent, ns.
+/// Moved by: counter `filler_deaths`.
+const SILENT_PAUSE_NS: u64 = 6 * PAUSE_NS;
 
 impl<I: Inode> Broker<I> {
     /// A filler is done, one way or another.
@@ -44,9 +51,28 @@ impl<I: Inode> Broker<I> {
 
     /// A filler died, and its last job with it, unless that was done.
     pub fn died(&mut self, now: u64, serial: u64) {
+        self.failed(now, serial, "the filler was killed; is memory short?".into());
+    }
+
+    /// A filler said nothing for too long, and is killed: nothing is made for its payer for a time. Returns why, if its
+    /// job was not done by then.
+    pub fn fell_silent(&mut self, now: u64, serial: u64) -> Option<String> {
+        let payer = self.planner.jobs.iter().find(|job| job.serial == serial)?.kind.payer;
+        let cgroup = escape(self.ledger.charged(payer).unwrap_or("/"));
+        let why = format!(
+            "the filler in cgroup {cgroup} said nothing for {} s, and is killed: thaw that cgroup, or give it CPU time",
+            SILENT_NS / 1_000_000_000
+        );
+        self.failed(now, serial, why.clone());
+        let paused = (now + SILENT_PAUSE_NS, (Reason::Kernel, why.clone()));
+        self.planner.paused.insert(payer, paused);
+        Some(why)
+    }
+
+    /// A job cannot be done, for this reason.
+    pub fn failed(&mut self, now: u64, serial: u64, why: String) {
         self.counters.filler_deaths += 1;
-        let outcome = Outcome::Refused("the filler was killed; is memory short?".into());
-        self.done(now, Done { serial, outcome }, None);
+        self.done(now, Done { serial, outcome: Outcome::Refused(why) }, None);
     }
 
     /// The kernel had no page: what lies in the stock in other sizes may be in the way. False: nothing is.

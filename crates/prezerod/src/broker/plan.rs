@@ -1,5 +1,7 @@
 //! What is made next, what is let go, and what can be said about when.
 
+use std::collections::BTreeMap;
+
 use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
@@ -12,11 +14,17 @@ use crate::planner::job::Status;
 use crate::protocol::{Answer, Otherwise, Page, Reason};
 use crate::stock::alike;
 use crate::stock::{Need, matches};
+use crate::tenant::Payer;
 
 /// A client that waits leaves an inode to the filler of the stock, which works on it, if that takes
 /// at most this part of the time that one made to order would take, as a divisor.
 /// Moved by: counter `waste_bytes`.
 const NEARLY: f64 = 2.0;
+
+/// A filler in a tenant's cgroup that says nothing for this time is killed, ns: the tenant may have frozen it. It keeps
+/// what its job needs of the stock's limit for no longer.
+/// Moved by: counter `filler_deaths`.
+pub(super) const SILENT_NS: u64 = 10 * LONGEST_SILENCE_NS;
 
 /// The filler of a job, and the user that it is for.
 enum Lane {
@@ -37,6 +45,8 @@ pub struct Plan<I> {
     pub cancel: Vec<u64>,
     /// Jobs that a client waits for by now.
     pub promote: Vec<u64>,
+    /// Jobs whose filler is to be killed.
+    pub silent: Vec<u64>,
 }
 
 impl<I: Inode> Broker<I> {
@@ -46,7 +56,12 @@ impl<I: Inode> Broker<I> {
         self.view.at(now);
         self.planner.demand.turn(now, minute);
         self.expect_no_more(now);
-        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![] };
+        self.bound_backorders();
+        let is_silent = |job: &&Job| {
+            job.kind.payer != Payer::BROKER && now.saturating_sub(job.status.heard) > SILENT_NS
+        };
+        let silent = self.planner.jobs.iter().filter(is_silent).map(|job| job.serial).collect();
+        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![], silent };
         if self.drained {
             self.plan_drained(&mut plan);
             return plan;
@@ -58,6 +73,7 @@ impl<I: Inode> Broker<I> {
             plan.cancel = idle.map(|job| job.serial).collect();
         }
         self.release_charged();
+        self.release_reserved();
         let targets = self.targets();
         self.release_surplus(now, &targets);
         plan.cancel.extend(self.planner.orders_in_vain());
@@ -66,6 +82,15 @@ impl<I: Inode> Broker<I> {
         self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
         plan
+    }
+
+    fn bound_backorders(&mut self) {
+        let tenants = self.ledger.tenants.iter();
+        let left: BTreeMap<&str, u64> =
+            tenants.map(|tenant| (tenant.name.as_str(), self.quota_left(tenant))).collect();
+        let name = |number: u16| self.ledger.names.get(usize::from(number)).map(String::as_str);
+        let may_hold = |number| name(number).and_then(|name| left.get(name)).copied().unwrap_or(0);
+        self.planner.demand.bound_backorders(may_hold);
     }
 
     /// For each request that waits one inode is made to order, or one of the stock is nearly made.
@@ -213,7 +238,7 @@ impl<I: Inode> Broker<I> {
     /// What an order is made of, and the filler of that node which makes it.
     fn order(&self, need: &Need, party: Party) -> Result<(Kind, Option<u8>), Refusal> {
         let kind = self.choose(need)?;
-        Ok((kind, self.planner.lane(kind.node, party)))
+        Ok((kind, self.planner.lane(kind.node, kind.payer, party)))
     }
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {
@@ -221,9 +246,16 @@ impl<I: Inode> Broker<I> {
             Lane::Stock => (Priority::Idle, 0, None),
             Lane::Order { lane, party } => (Priority::Urgent, lane, Some(party)),
         };
+        // Fillers of several payers share what the settings give to one. One that is frozen has no part.
+        let is_beside = |job: &&Job| {
+            (job.priority, job.kind.node) == (Priority::Idle, kind.node) && self.is_heard(now, job)
+        };
+        let beside = self.planner.jobs.iter().filter(is_beside);
+        let fillers = 1 + beside.count() as u64;
         let rate = self.settings.rate.filter(|_| priority == Priority::Idle);
+        let rate = rate.map(|rate| rate / fillers);
         let is_stock = priority == Priority::Idle && !self.planner.demand.has_backorder(&need);
-        let busy_limit = Some(self.settings.busy_limit).filter(|_| is_stock);
+        let busy_limit = is_stock.then(|| self.settings.busy_limit.shared(fillers));
         let (serial, bytes) = (self.number(), need.want.bytes);
         let (began, left) = (now, bytes);
         let status = Status { heard: now, left, throttle: None, throttled_to: None };
@@ -255,6 +287,7 @@ impl<I: Inode> Broker<I> {
         let mend = match otherwise {
             Otherwise::ComesBack => {
                 self.planner.demand.backorder(now, party, need);
+                self.bound_backorders();
                 "ask with a wait"
             }
             Otherwise::Plain => {

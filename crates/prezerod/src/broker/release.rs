@@ -54,6 +54,25 @@ impl<I: Inode> Broker<I> {
         }
     }
 
+    /// A pool that was made smaller gets back what the stock has of it beyond what is left.
+    pub(super) fn release_reserved(&mut self) {
+        let of_pool = |inode: &&StockInode<I>| inode.kind.backing == Backing::Hugetlb;
+        let kinds: BTreeSet<_> =
+            self.stock.iter().filter(of_pool).map(|inode| inode.kind).collect();
+        for kind in kinds {
+            let Kind { page, node, .. } = kind;
+            let mut surplus = self.view.host.pool(node, page).surplus * page.bytes();
+            while surplus > 0
+                && let Some(inode) = self.stock.take_oldest(|inode| inode.kind == kind)
+            {
+                surplus = surplus.saturating_sub(inode.bytes);
+                self.counters.waste_bytes += inode.bytes;
+                make_way(inode);
+                self.view.changed();
+            }
+        }
+    }
+
     /// What is above every target, after the time in which a client may come back for it; above the limit, what
     /// is above its part of it.
     pub(super) fn release_surplus(&mut self, now: u64, targets: &[Target]) {

@@ -2,8 +2,10 @@
 //!
 //! Contract: leases and debts come back only on the same boot of the host, and only where the caller vouches that the
 //! lease is still out. Demand comes back always, moved by the time that has passed, and so does a drain. A tenant or a charge that
-//! the settings do not know any more takes what it had with it.
+//! the settings do not know any more takes what it had with it. **Each part is read by itself**: one that cannot be read
+//! takes nothing else with it. Each part is bounded, and leases are bounded by tenant.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -14,18 +16,19 @@ use crate::demand::saved as demand;
 use crate::inode::Kind;
 use crate::ledger::{Ends, Lease, debts};
 use crate::protocol::Page;
+use crate::state::{each, in_place, part};
 use crate::tenant::{Charge, Payer, Peer};
 
-/// Most leases that are saved, the oldest first, and most characters of a cgroup's path.
+/// Most leases that are saved, the oldest of each tenant first, and most bytes of a cgroup's path.
 /// Fixed: bounds of the state file.
 pub const MOST_LEASES: usize = 8192;
-const MOST_PATH: usize = 256;
+const MOST_PATH: usize = 128;
 /// Largest number of a lease.
 /// Fixed: no broker comes so far, and a report's cursor has room for it.
 const MOST_NUMBER: u64 = 1 << 60;
 
 /// The moment of saving.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
     /// The boot of the host, as the kernel names it.
     pub boot: String,
@@ -47,28 +50,38 @@ impl Moment {
 }
 
 /// See the module.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Saved {
+    #[serde(deserialize_with = "part")]
     moment: Moment,
+    #[serde(deserialize_with = "part")]
     numbers: u64,
     /// By their numbers.
-    tenants: Vec<String>,
-    charges: Vec<(Option<String>, Vec<PathBuf>)>,
+    #[serde(deserialize_with = "in_place")]
+    tenants: Vec<Option<String>>,
+    #[serde(deserialize_with = "in_place")]
+    charges: Vec<Option<(Option<String>, Vec<PathBuf>)>>,
+    #[serde(deserialize_with = "part")]
     demand: demand::Saved,
+    #[serde(deserialize_with = "each")]
     leases: Vec<SavedLease>,
+    #[serde(deserialize_with = "each")]
     debts: debts::Saved,
-    /// Not known to earlier brokers.
-    #[serde(default)]
+    /// For an earlier broker, which knows no file for it.
+    #[serde(deserialize_with = "part")]
     drained: bool,
-    /// Earlier brokers saved none.
-    #[serde(default)]
+    /// The drain has a file of its own.
+    #[serde(deserialize_with = "part")]
+    drained_apart: bool,
+    #[serde(deserialize_with = "each")]
     expected: Vec<SavedExpected>,
 }
 
 impl Saved {
-    /// Whether the broker was drained.
-    pub fn is_drained(&self) -> bool {
-        self.drained
+    /// Whether an earlier broker, which had no file for it, was drained.
+    pub fn was_drained(&self) -> bool {
+        self.drained && !self.drained_apart
     }
 }
 
@@ -118,19 +131,33 @@ impl<I: Inode> Broker<I> {
         let ledger = &self.ledger;
         Saved {
             numbers: self.numbers,
-            tenants: ledger.names.clone(),
+            tenants: ledger.names.iter().cloned().map(Some).collect(),
             charges: ledger
                 .charges
                 .iter()
-                .map(|charge| (charge.cgroup.clone(), charge.files.clone()))
+                .map(|charge| Some((charge.cgroup.clone(), charge.files.clone())))
                 .collect(),
             demand: self.planner.demand.saved(moment.monotonic_ns),
-            leases: ledger.leases.from(0).take(MOST_LEASES).map(saved).collect(),
+            leases: self.saved_leases(),
             debts: ledger.debts.saved(),
             drained: self.drained,
+            drained_apart: true,
             expected: self.saved_expected(moment.monotonic_ns),
             moment,
         }
+    }
+
+    /// The oldest leases of each tenant: one with many leaves room for the others.
+    fn saved_leases(&self) -> Vec<SavedLease> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let numbered = self.ledger.leases.from(0).map(|lease| {
+            let count = counts.entry(&lease.tenant).or_default();
+            *count += 1;
+            (*count, lease)
+        });
+        let mut all: Vec<_> = numbered.collect();
+        all.sort_by_key(|(count, _)| *count);
+        all.into_iter().take(MOST_LEASES).map(|(_, lease)| saved(lease)).collect()
     }
 
     /// Whether something has changed that is saved, since this was another number.
@@ -148,12 +175,12 @@ impl<I: Inode> Broker<I> {
         mut ends: impl FnMut(&SavedLease) -> Option<Ends>,
     ) -> Restored {
         let (passed, same_boot) = saved.moment.to(now);
-        self.drained = saved.drained;
         let charges = &self.ledger.charges;
         let payers: Vec<Option<Payer>> = saved
             .charges
             .iter()
-            .map(|(cgroup, files)| {
+            .map(|charge| {
+                let (cgroup, files) = charge.as_ref()?;
                 let charge = Charge { cgroup: cgroup.clone(), files: files.clone() };
                 let at = charges.iter().position(|known| *known == charge)?;
                 u16::try_from(at).ok().map(Payer)
@@ -163,7 +190,7 @@ impl<I: Inode> Broker<I> {
         self.restore_expected(now.monotonic_ns, passed, &saved.expected, payer);
         let ledger = &self.ledger;
         let tenant = |number: u16| {
-            let name = saved.tenants.get(usize::from(number))?;
+            let name = saved.tenants.get(usize::from(number))?.as_ref()?;
             let at = ledger.names.iter().position(|known| known == name)?;
             u16::try_from(at).ok()
         };
@@ -172,7 +199,9 @@ impl<I: Inode> Broker<I> {
         if !same_boot {
             return restored;
         }
-        self.numbers = self.numbers.max(saved.numbers.min(MOST_NUMBER));
+        let numbers = saved.leases.iter().map(|lease| lease.number).chain([saved.numbers]);
+        let most = numbers.filter(|number| *number <= MOST_NUMBER).max();
+        self.numbers = self.numbers.max(most.unwrap_or(0));
         let known = |lease: &&SavedLease| lease.is_one() && ledger.names.contains(&lease.tenant);
         let leases: Vec<(Lease, bool)> = saved
             .leases
@@ -208,7 +237,7 @@ fn saved(lease: &Lease) -> SavedLease {
         contained: peer.contained,
         uid: peer.uid,
         gid: peer.gid,
-        cgroup: peer.cgroups.first().map(|path| path.chars().take(MOST_PATH).collect()),
+        cgroup: peer.cgroups.first().map(|path| shown(path)),
         tenant: lease.tenant.clone(),
         is_watched: lease.ends == Ends::Memory,
         page: kind.page.bytes(),
@@ -221,6 +250,21 @@ fn saved(lease: &Lease) -> SavedLease {
         since: lease.since,
         cost_ns: lease.cost_ns,
     }
+}
+
+/// A path for people, of a bounded number of bytes as JSON has it.
+fn shown(path: &str) -> String {
+    let plain = path.chars().map(|c| match c {
+        '"' | '\\' => '?',
+        c if c.is_control() => '?',
+        c => c,
+    });
+    let mut bytes = 0;
+    let fits = |c: &char| {
+        bytes += c.len_utf8();
+        bytes <= MOST_PATH
+    };
+    plain.take_while(fits).collect()
 }
 
 impl SavedLease {

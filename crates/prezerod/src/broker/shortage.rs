@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use prezero_host::Size;
+use prezero_sys::escape::escape;
 
 use super::{Broker, Inode, Job, Refusal};
 use crate::demand::{self, Target};
@@ -210,14 +211,21 @@ impl<I: Inode> Broker<I> {
             .map_or("less".into(), |pace| format!("{}/s", Size(pace as usize)));
         let silent = now.saturating_sub(job.status.heard);
         let (reason, why) = match job.status.throttle {
-            _ if silent > LONGEST_SILENCE_NS => (
-                "cpu",
-                format!(
-                    "its filler has not been heard of for {} s: the CPUs of node {node} are busy, or \
-                     the kernel looks for pages",
-                    silent / 1_000_000_000
-                ),
-            ),
+            _ if silent > LONGEST_SILENCE_NS => {
+                let frozen = self
+                    .ledger
+                    .charged(job.kind.payer)
+                    .map(|cgroup| format!(", or its cgroup {} is frozen", escape(cgroup)));
+                (
+                    "cpu",
+                    format!(
+                        "its filler has not been heard of for {} s: the CPUs of node {node} are busy, \
+                         or the kernel looks for pages{}",
+                        silent / 1_000_000_000,
+                        frozen.unwrap_or_default()
+                    ),
+                )
+            }
             Some(Throttle::Cpu) => (
                 "cpu",
                 format!(

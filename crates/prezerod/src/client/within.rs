@@ -1,10 +1,9 @@
 //! A lease within a time: connecting, a broker with too many connections, and the answer included.
 
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{Client, ClientError, Lease};
+use super::{Client, ClientError, Door, Lease};
 use crate::protocol::{Otherwise, Reason, Want};
 
 /// How long a broker may take to say that there is no lease, beyond the time that its client waits.
@@ -15,15 +14,15 @@ pub const PLAIN_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts to be accepted.
 const ATTEMPT: Duration = Duration::from_millis(20);
 
-/// Leases this from the broker at `path`. The call returns within `wait` and a second.
+/// Leases this from the broker behind `door`. The call returns within `wait` and a second.
 ///
 /// A broker that has too many connections is asked again until `wait` is over.
 ///
 /// # Errors
-/// As for [`Client::connect`] and [`Client::lease`]; [`ClientError::Silent`] for a broker that is
+/// As for [`Client::enter`] and [`Client::lease`]; [`ClientError::Silent`] for a broker that is
 /// stopped.
 pub fn lease_within(
-    path: &Path,
+    door: &Door,
     want: Want,
     wait: Duration,
     otherwise: Otherwise,
@@ -37,7 +36,7 @@ pub fn lease_within(
             Otherwise::ComesBack => client.lease(want, left()),
             Otherwise::Plain => client.lease_or_plain(want, left()),
         };
-        let answer = Client::connect_until(path, until).and_then(ask);
+        let answer = Client::enter_until(door, until).and_then(ask);
         match answer {
             Err(ClientError::No(Reason::Busy, _)) if !left().is_zero() => {
                 sleep(ATTEMPT.min(left()));
@@ -63,21 +62,21 @@ mod tests {
     const WANT: Want = Want { bytes: 2 << 20, page: Page::Huge, node: None };
 
     /// A socket that listens, removed when dropped.
-    struct Door(PathBuf, OwnedFd);
+    struct Listens(PathBuf, OwnedFd);
 
-    impl Door {
-        fn new(name: &str, backlog: i32) -> Door {
+    impl Listens {
+        fn new(name: &str, backlog: i32) -> Listens {
             let name = format!("prezero-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
             let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
             bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
             listen(&socket, backlog).unwrap();
-            Door(path, socket)
+            Listens(path, socket)
         }
     }
 
-    impl Drop for Door {
+    impl Drop for Listens {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
         }
@@ -85,10 +84,10 @@ mod tests {
 
     #[test]
     fn a_broker_with_too_many_connections_is_asked_again() {
-        let door = Door::new("busy", 4);
+        let door = Listens::new("busy", 4);
         let path = door.0.clone();
         let client = std::thread::spawn(move || {
-            lease_within(&path, WANT, ANSWER * 60, Otherwise::ComesBack)
+            lease_within(&Door::named(&path), WANT, ANSWER * 60, Otherwise::ComesBack)
         });
         let answer = |reason, reads| {
             let peer = accept(&door.1).unwrap();
@@ -110,14 +109,14 @@ mod tests {
 
     #[test]
     fn a_broker_that_is_stopped_costs_no_more_than_the_wait() {
-        let door = Door::new("stopped", 0);
+        let door = Listens::new("stopped", 0);
         let began = Instant::now();
         // One waits to be accepted and then to be answered, the next finds no room to wait in.
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 let path = door.0.clone();
                 std::thread::spawn(move || {
-                    lease_within(&path, WANT, Duration::ZERO, Otherwise::Plain)
+                    lease_within(&Door::named(&path), WANT, Duration::ZERO, Otherwise::Plain)
                 })
             })
             .collect();
@@ -129,8 +128,8 @@ mod tests {
 
     #[test]
     fn without_a_broker_there_is_no_wait() {
-        let path = Path::new("/nonexistent/prezerod.sock");
-        let answer = lease_within(path, WANT, Duration::MAX, Otherwise::ComesBack);
+        let door = Door::named("/nonexistent/prezerod.sock".as_ref());
+        let answer = lease_within(&door, WANT, Duration::MAX, Otherwise::ComesBack);
         assert!(matches!(answer, Err(ClientError::Unreachable(..))));
     }
 }

@@ -10,14 +10,19 @@ use super::bucket::{Bucket, SLOTS, Window};
 use super::levels::Levels;
 use super::{Demand, HOURS, MOST_BUCKETS, Party};
 use crate::protocol::{Page, Want};
+use crate::state::{each, part};
 use crate::stock::Need;
 use crate::tenant::Payer;
 
 /// All that was learnt. Times are ages, ns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Saved {
+    #[serde(deserialize_with = "part")]
     part_age: u64,
+    #[serde(deserialize_with = "part")]
     minute: u16,
+    #[serde(deserialize_with = "each")]
     buckets: Vec<SavedBucket>,
 }
 

@@ -1,14 +1,14 @@
-//! How parties share the room that the limit leaves to what is learnt.
+//! How parties share the room that the limit leaves beside what operators keep.
 //!
 //! The even share is the largest with which all fit: a party that wants less has what it wants, and
-//! no other has more than the share. Sizes of one party share by count, so that the first inode of
-//! each comes before the second of another.
+//! no other has more than the share. Within it what a party was told to come back for comes before what is learnt of it.
+//! Sizes of one party share by count, so that the first inode of each comes before the second of another.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::bucket::Bucket;
-use super::{Keep, Party, Target};
+use super::{Keep, Party, Rank, Target};
 use crate::protocol::{Backing, Page};
 use crate::stock::Need;
 
@@ -16,6 +16,8 @@ use crate::stock::Need;
 struct Piece {
     target: usize,
     party: Party,
+    /// Backorders, or what is learnt.
+    rank: Rank,
     size: u64,
     wants: u64,
     has: u64,
@@ -67,9 +69,6 @@ pub(super) fn share(
         for &at in &scarce {
             targets[at].allotted = fit(targets[at].kept, targets[at].need.want.bytes);
         }
-        for &at in &scarce {
-            targets[at].allotted += fit(targets[at].backorders, targets[at].need.want.bytes);
-        }
         let mut own: Vec<&mut Piece> =
             pieces.iter_mut().filter(|piece| is_of(piece.target)).collect();
         evenly(&mut own, left);
@@ -97,15 +96,17 @@ fn wanted(keeps: &[Keep], buckets: &[Bucket], minute: u16) -> (Vec<Target>, Vec<
         target.kept = target.kept.saturating_add(keep.keep);
         *most = (*most).min(keep.most);
     }
+    let mut pieces = vec![];
     for (at, bucket) in &asked {
         let (target, most) = &mut targets[*at];
         target.asked_at = target.asked_at.max(bucket.asked_at);
-        target.backorders =
-            (target.backorders + bucket.backorders).min(most.saturating_sub(target.kept));
+        let wants = bucket.backorders.min(most.saturating_sub(target.kept + target.backorders));
+        target.backorders += wants;
+        let (party, rank, size) = (bucket.party, Rank::Backorder, bucket.need.want.bytes);
+        pieces.push(Piece { target: *at, party, rank, size, wants, has: 0 });
     }
     // What is kept serves requests, too.
     let mut kept: Vec<u64> = targets.iter().map(|(target, _)| target.kept).collect();
-    let mut pieces = vec![];
     for (at, bucket) in asked {
         let (target, most) = &mut targets[at];
         let learnt = bucket.learnt(minute);
@@ -113,8 +114,8 @@ fn wanted(keeps: &[Keep], buckets: &[Bucket], minute: u16) -> (Vec<Target>, Vec<
         kept[at] -= served;
         let wants = (learnt - served).min(most.saturating_sub(target.all()));
         target.learnt += wants;
-        let (party, size) = (bucket.party, bucket.need.want.bytes);
-        pieces.push(Piece { target: at, party, size, wants, has: 0 });
+        let (party, rank, size) = (bucket.party, Rank::Learnt, bucket.need.want.bytes);
+        pieces.push(Piece { target: at, party, rank, size, wants, has: 0 });
     }
     let all = |(target, _): (Target, u64)| Target { allotted: target.all(), ..target };
     (targets.into_iter().map(all).collect(), pieces)
@@ -137,17 +138,21 @@ fn evenly(pieces: &mut [&mut Piece], room: u64) {
         let of_users = even(users.values().copied(), wants(users).min(of_tenants));
         for (&uid, &bytes) in users {
             let party = Party { tenant: *tenant, uid };
-            let room = bytes.min(of_users);
-            let mut own: Vec<_> = pieces.iter_mut().filter(|piece| piece.party == party).collect();
-            let fits = |count: u64| {
-                let bytes =
-                    own.iter().map(|piece| piece.wants.min(count).saturating_mul(piece.size));
-                bytes.fold(0, u64::saturating_add) <= room
-            };
-            let count = largest(fits, own.iter().map(|piece| piece.wants).max().unwrap_or(0));
-            for piece in &mut own {
-                piece.has = piece.wants.min(count);
-                left -= piece.has * piece.size;
+            let mut room = bytes.min(of_users);
+            for rank in [Rank::Backorder, Rank::Learnt] {
+                let is_own = |piece: &&mut &mut Piece| (piece.party, piece.rank) == (party, rank);
+                let mut own: Vec<_> = pieces.iter_mut().filter(is_own).collect();
+                let fits = |count: u64| {
+                    let bytes =
+                        own.iter().map(|piece| piece.wants.min(count).saturating_mul(piece.size));
+                    bytes.fold(0, u64::saturating_add) <= room
+                };
+                let count = largest(fits, own.iter().map(|piece| piece.wants).max().unwrap_or(0));
+                for piece in &mut own {
+                    piece.has = piece.wants.min(count);
+                    room -= piece.has * piece.size;
+                    left -= piece.has * piece.size;
+                }
             }
         }
     }

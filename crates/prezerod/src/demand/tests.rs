@@ -1,11 +1,8 @@
 //! What is learnt from which requests, and which tenant has which part of the room.
 
 use super::*;
-use crate::fleet::simulation::{Machine, Simulation};
 use crate::protocol::{Page, Want};
 use crate::tenant::Payer;
-
-mod patterns;
 
 const S: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * S;
@@ -178,8 +175,10 @@ fn where_not_all_fits_what_is_kept_comes_first_then_what_is_owed() {
     demand.backorder(0, B, &want(32));
     assert_eq!(targets(&demand, 1024), [(2, 103, 103), (32, 1, 1), (64, 2, 2)]);
     // Of 100 at once the largest eighth is not told apart.
-    assert_eq!(targets(&demand, 170), [(2, 103, 5), (32, 1, 1), (64, 2, 2)]);
-    assert_eq!(targets(&demand, 100), [(2, 103, 2), (32, 1, 1), (64, 2, 1)]);
+    assert_eq!(targets(&demand, 192), [(2, 103, 16), (32, 1, 1), (64, 2, 2)]);
+    // Half of what is left is no 32 MiB.
+    assert_eq!(targets(&demand, 170), [(2, 103, 21), (32, 1, 0), (64, 2, 2)]);
+    assert_eq!(targets(&demand, 100), [(2, 103, 18), (32, 1, 0), (64, 2, 1)]);
 }
 
 #[test]
@@ -279,4 +278,26 @@ fn a_crowd_of_users_drives_out_no_size_that_is_asked_for_more_often() {
         (0..9).for_each(|_| demand.asked(600, other, &want(12), PACE));
     }
     assert!(demand.buckets.iter().any(|bucket| bucket.party == B));
+}
+
+#[test]
+fn backorders_stay_within_an_even_share_and_what_their_tenant_may_hold() {
+    let mut demand = demand();
+    (0..6).for_each(|_| demand.asked(0, B, &want(128), 0));
+    // Without a limit to their number, of all sizes and users.
+    for uid in 0..16 {
+        for size in 1..=31 {
+            (0..8).for_each(|_| demand.backorder(S, Party { uid, ..A }, &want(2 * size)));
+        }
+    }
+    let of_victim = |demand: &Demand| targets(demand, 768).iter().find(|it| it.0 == 128).unwrap().2;
+    assert_eq!(of_victim(&demand), 3, "half of it");
+
+    for may_hold in [64, 7, 0] {
+        demand
+            .bound_backorders(|tenant| if tenant == A.tenant { may_hold << 20 } else { u64::MAX });
+        let owed: u64 = demand.buckets.iter().map(|one| one.backorders * one.need.want.bytes).sum();
+        assert!(owed <= may_hold << 20, "{owed} of {may_hold} MiB");
+    }
+    assert_eq!(of_victim(&demand), 6);
 }

@@ -33,6 +33,17 @@ pub enum BusyLimit {
     Rate(u64),
 }
 
+impl BusyLimit {
+    /// What each of that number of fillers may do.
+    pub fn shared(self, fillers: u64) -> BusyLimit {
+        match self {
+            BusyLimit::Cpu(0) => self,
+            BusyLimit::Cpu(percent) => BusyLimit::Cpu((percent / fillers as u32).max(1)),
+            BusyLimit::Rate(rate) => BusyLimit::Rate(rate / fillers),
+        }
+    }
+}
+
 /// A step that was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {

@@ -95,6 +95,21 @@ impl LeaseDir {
         Err(wrong.unwrap_or_else(none))
     }
 
+    /// What is wrong with these directories, each in a line, and what lies in them that is no lease.
+    pub fn faults<'a>(dirs: impl Iterator<Item = &'a PathBuf>) -> (Vec<String>, Vec<String>) {
+        let (mut wrong, mut foreign) = (vec![], vec![]);
+        for dir in dirs {
+            match LeaseDir::of(dir) {
+                Err(line) => wrong.push(line),
+                Ok(_) => foreign.extend(mounted::foreign(dir).iter().map(|at| {
+                    let (dir, at) = (dir.display(), at.display());
+                    format!("files = {dir}: {at} is no lease, and stays; no lease has its name")
+                })),
+            }
+        }
+        (wrong, foreign)
+    }
+
     /// The lease's file of a name.
     pub fn path(&self, name: &Name) -> PathBuf {
         self.dir.join(name.as_str()).join(mounted::FILE)
@@ -105,24 +120,19 @@ impl LeaseDir {
     /// # Errors
     /// `EXIST`: another has it, or something else lies there.
     pub fn attach(&self, mount: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
-        let at = self.dir.join(name.as_str());
-        // A broker that ended may have left the directory; nothing but an empty one goes.
         mounted::reap(&self.dir);
-        let _ = std::fs::remove_dir(&at);
-        rustix::fs::mkdir(&at, 0o755.into())?;
-        mounted::attach(mount, &at).inspect_err(|_| {
-            let _ = std::fs::remove_dir(&at);
-        })
+        mounted::attach(mount, &self.dir, name.as_str())
     }
 }
 
 /// What lies under a name in one of these directories.
 pub fn find(files: &[PathBuf], name: &Name) -> Option<Found> {
     files.iter().find_map(|dir| {
-        let own = dir.metadata().ok()?;
         let dir = LeaseDir::of(dir).ok()?;
-        let is_lease = |info: &std::fs::Metadata| info.is_file() && info.dev() != own.dev();
-        let info = dir.path(name).symlink_metadata().ok().filter(is_lease)?;
+        let info = dir.path(name).symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+        if !mounted::is_lease(&dir.dir, &dir.dir.join(name.as_str())) {
+            return None;
+        }
         Some(Found { dir, bytes: info.len(), inode: info.ino() })
     })
 }

@@ -22,7 +22,7 @@ use crate::demand::Party;
 use crate::filler::send_packet;
 use crate::inode::mounted;
 use crate::inode::named::{self, LeaseDir};
-use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
+use crate::protocol::{Answer, Drain, MAX_REQUEST, Reason, Request};
 use crate::tenant::{ClientId, Peer};
 
 /// Turns of a user in one round: frames of all its connections together.
@@ -220,15 +220,33 @@ impl Server {
             }
             self.broker.reconcile(now);
         }
-        let drained = self.broker.is_drained();
-        let answered = self.broker.request(now, id, tag, request);
-        if self.broker.is_drained() != drained {
-            self.save_drain();
+        if let Request::Drain(drain) = request
+            && self.broker.is_operator(id)
+            && let Err(error) = self.survival.saver.mark_drained(drain == Drain::On)
+        {
+            let out = self.not_durable(id, tag, error);
+            return self.deliver(out);
+        }
+        let mut answered = self.broker.request(now, id, tag, request);
+        if let (Request::Expect { want, .. }, Some(Answer::Done)) =
+            (request, answered.as_ref().map(|out| &out.answer))
+            && let Err(error) = self.save_now()
+        {
+            let none = Request::Expect { want, seconds: 0, pieces: 0 };
+            self.broker.request(now, id, tag, none);
+            answered = Some(self.not_durable(id, tag, error));
         }
         match answered {
             Some(out) => self.deliver(out),
             None => self.needs_tick = true,
         }
+    }
+
+    /// What an operator is told of what would not survive the broker.
+    fn not_durable(&mut self, client: ClientId, tag: u32, error: String) -> Out<Kept> {
+        let text = format!("{error}; it would not survive prezerod, and is not done");
+        let answer = self.broker.no(Reason::Kernel, text);
+        Out { client, tag, answer, inode: None, name: None }
     }
 
     /// Whether the connection or its user has its share of unread leases.

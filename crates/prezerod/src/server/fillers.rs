@@ -32,6 +32,8 @@ pub struct Fillers {
     program: PathBuf,
     nodes: usize,
     fillers: BTreeMap<Key, Filler>,
+    /// Those that were killed and have not ended: a cgroup of version 1 that is frozen keeps them.
+    killed: Vec<(Payer, Child)>,
 }
 
 /// Which filler: its node, its priority, which of those, and whose cgroup it lives in.
@@ -46,7 +48,7 @@ pub struct Key {
 impl Fillers {
     /// None yet; each will run `program`, on a host of `nodes` nodes.
     pub fn new(program: PathBuf, nodes: usize) -> Fillers {
-        Fillers { program, nodes, fillers: BTreeMap::new() }
+        Fillers { program, nodes, fillers: BTreeMap::new(), killed: vec![] }
     }
 
     /// Their sockets.
@@ -60,6 +62,12 @@ impl Fillers {
         let Job { priority, lane, kind: Kind { node, payer, .. }, .. } = *job;
         let key = Key { node, priority, lane, payer };
         if !self.fillers.contains_key(&key) {
+            self.killed.retain_mut(|(_, process)| matches!(process.try_wait(), Ok(None)));
+            if self.killed.iter().any(|(killed, _)| *killed == payer) {
+                return Err(io::Error::other(
+                    "one in its cgroup was killed and has not ended; thaw that cgroup",
+                ));
+            }
             let filler = self.spawn(job, cgroup, files)?;
             self.fillers.insert(key, filler);
         }
@@ -131,12 +139,56 @@ impl Fillers {
         Some((word, inode))
     }
 
+    /// Kills the filler of that job, which is no filler from now on. It may end later.
+    pub fn kill(&mut self, serial: u64) {
+        if let Some((&key, _)) = self.fillers.iter().find(|(_, filler)| filler.serial == serial)
+            && let Some(Filler { mut process, .. }) = self.fillers.remove(&key)
+        {
+            let _ = process.kill();
+            self.killed.push((key.payer, process));
+        }
+    }
+
     /// One is gone: its last job.
     pub fn reap(&mut self, key: Key) -> Option<u64> {
-        let mut filler = self.fillers.remove(&key)?;
-        let _ = filler.process.kill();
-        let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+        let filler = self.fillers.get_mut(&key)?;
+        let serial = filler.serial;
+        let status = filler.process.try_wait();
+        self.kill(serial);
+        let status = match status {
+            Ok(Some(status)) => status.to_string(),
+            _ => "its socket is closed".into(),
+        };
         prezero_sys::log!("prezerod: the filler of node {} is gone: {status}", key.node);
-        Some(filler.serial)
+        Some(serial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::until::until;
+    use rustix::process::{Pid, Signal, kill_process};
+
+    #[test]
+    fn a_filler_that_is_stopped_is_killed_without_a_wait_and_another_takes_its_place() {
+        let mut fillers = Fillers::new("/bin/sh".into(), 1);
+        let key = Key { node: 0, priority: Priority::Idle, lane: 0, payer: Payer(1) };
+        let mut command = Command::new("sleep");
+        let process = command.arg("1000").spawn().unwrap();
+        let pid = Pid::from_child(&process);
+        kill_process(pid, Signal::STOP).unwrap();
+        let kind = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (socket, _theirs) = socketpair(AddressFamily::UNIX, kind.0, kind.1, None).unwrap();
+        let filler = Filler { process, socket, serial: 7, cancelled: false };
+        fillers.fillers.insert(key, filler);
+        fillers.kill(8);
+        assert_eq!(fillers.iter().count(), 1, "another job's");
+        fillers.kill(7);
+        assert_eq!((fillers.iter().count(), fillers.killed.len()), (0, 1));
+        until("its end", || {
+            fillers.killed.retain_mut(|(_, process)| matches!(process.try_wait(), Ok(None)));
+            fillers.killed.is_empty().then_some(())
+        });
     }
 }

@@ -33,18 +33,44 @@ pub struct Listener {
     bound: Option<(PathBuf, File)>,
 }
 
-/// Where clients look for the broker of this user.
+/// Endings of the broker's own files beside its socket.
+const OWN: [&str; 5] = ["lock", "state", "new", "unread", "drained"];
+
+/// Where clients look for the broker of this user; `None`: nowhere unless it is said.
+///
+/// # Errors
+/// The broker's own files, or its metrics, would lie there.
+pub fn place(options: &Options, settings: &Settings) -> Result<Option<PathBuf>, String> {
+    let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let path = match options.socket.as_ref().or(settings.socket.as_ref()) {
+        Some(path) => path.clone(),
+        None if rustix::process::getuid().is_root() => Path::new("/run").join(SOCKET),
+        None => match runtime() {
+            Some(dir) => Path::new(&dir).join(SOCKET),
+            None => return Ok(None),
+        },
+    };
+    if path.extension().is_some_and(|end| OWN.iter().any(|own| end == *own)) {
+        let path = path.display();
+        return Err(format!("socket = {path}: prezerod has a file of that name; give another"));
+    }
+    let own = OWN.iter().map(|end| path.with_extension(end)).chain([path.clone()]);
+    if let Some(metrics) = settings.metrics.as_ref()
+        && own.into_iter().any(|own| own == Path::new(metrics))
+    {
+        return Err(format!("metrics = {metrics}: the socket or a file of prezerod; give another"));
+    }
+    Ok(Some(path))
+}
+
+/// The same, of a broker that has to be somewhere.
+///
+/// # Errors
+/// The same.
 pub fn path(options: &Options, settings: &Settings) -> Result<PathBuf, String> {
-    if let Some(path) = options.socket.as_ref().or(settings.socket.as_ref()) {
-        return Ok(path.clone());
-    }
-    if rustix::process::getuid().is_root() {
-        return Ok(Path::new("/run").join(SOCKET));
-    }
-    let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    let dir =
-        dir.ok_or("XDG_RUNTIME_DIR is not set; give --socket PATH, and clients PREZERO_SOCKET")?;
-    Ok(Path::new(&dir).join(SOCKET))
+    place(options, settings)?.ok_or_else(|| {
+        "XDG_RUNTIME_DIR is not set; give --socket PATH, and clients PREZERO_SOCKET".into()
+    })
 }
 
 impl Listener {

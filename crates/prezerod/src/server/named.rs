@@ -36,7 +36,7 @@ impl Server {
                 Ok(()) => Ok(Some((place, watched))),
                 // Another request for that name was served first.
                 Err(Errno::EXIST) => Ok(None),
-                Err(error) => Err(format!("{}: {error}", place.path(name).display())),
+                Err(error) => Err(format!("{}: {error}; ask again", place.path(name).display())),
             }
         });
         match named {
@@ -54,7 +54,16 @@ impl Server {
                 self.broker.undelivered(granted.lease);
                 match named::find(&files, name) {
                     Some(found) => self.found(client, tag, &found, name),
-                    None => self.refuse(client, tag, "the name was taken and is free again".into()),
+                    None => {
+                        let dirs: Vec<_> =
+                            files.iter().map(|dir| dir.display().to_string()).collect();
+                        let (name, dirs) = (name.as_str(), dirs.join(" or "));
+                        self.refuse(
+                            client,
+                            tag,
+                            format!("{name} in {dirs} is in use, or no lease; remove it, or give another name"),
+                        );
+                    }
                 }
             }
             Err(text) => {
@@ -75,7 +84,7 @@ impl Server {
     }
 
     fn refuse(&mut self, client: ClientId, tag: u32, text: String) {
-        let answer = self.broker.no(Reason::Kernel, format!("{text}; ask again"));
+        let answer = self.broker.no(Reason::Kernel, text);
         self.answer(client, tag, answer);
     }
 

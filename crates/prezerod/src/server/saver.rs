@@ -64,25 +64,52 @@ impl Saver {
         }
     }
 
-    /// Saves before it returns: what an operator was told holds after any end.
-    pub fn save_now(&mut self, text: &str) {
+    /// Saves before it returns: what an operator is told then holds after any end.
+    ///
+    /// # Errors
+    /// It is not saved, in words.
+    pub fn save_now(&mut self, text: &str) -> Result<(), String> {
         let path = self.path.clone();
-        self.finish(text);
+        let saved = self.finish(text);
         *self = Saver::start(path);
+        saved
+    }
+
+    /// The mark of a drain is there, or gone, once this returns.
+    ///
+    /// # Errors
+    /// It may be either, in words.
+    pub fn mark_drained(&self, is_drained: bool) -> Result<(), String> {
+        let path = self.drained().ok_or(NOWHERE)?;
+        state::mark(&path, is_drained).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Whether an earlier broker was drained.
+    pub fn is_drained(&self) -> bool {
+        self.drained().is_some_and(|path| path.symlink_metadata().is_ok())
+    }
+
+    fn drained(&self) -> Option<PathBuf> {
+        self.path.as_ref().map(|path| path.with_extension("drained"))
     }
 
     /// Saves for the last time, before it returns.
-    pub fn finish(&mut self, text: &str) {
+    ///
+    /// # Errors
+    /// It is not saved, in words.
+    pub fn finish(&mut self, text: &str) -> Result<(), String> {
         // The thread may be writing: what it has is older.
         if let Some((texts, thread)) = self.thread.take() {
             drop(texts);
             let _ = thread.join();
         }
-        if let Some(path) = self.path.take() {
-            said(&path, text, false);
-        }
+        let path = self.path.take().ok_or(NOWHERE)?;
+        state::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
+
+/// What is in the way without a file.
+pub const NOWHERE: &str = "there is no state file; set StateDirectory= in the unit";
 
 /// Writes; true: it failed, and that was said.
 fn said(path: &Path, text: &str, silent: bool) -> bool {

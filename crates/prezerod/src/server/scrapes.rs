@@ -157,7 +157,9 @@ impl Scrapes {
                     Ok(0) | Err(_) => false,
                     Ok(n) => {
                         request.extend(&bytes[..n]);
-                        if request.windows(4).any(|end| end == b"\r\n\r\n") {
+                        // Some end lines with a line feed alone.
+                        let mut ends = request.windows(4);
+                        if ends.any(|end| end == b"\r\n\r\n") || request.ends_with(b"\n\n") {
                             scrape.state = asked(request);
                         }
                         matches!(&scrape.state, State::Waits | State::Reads(..))

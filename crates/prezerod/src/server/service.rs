@@ -10,10 +10,10 @@ use std::time::Duration;
 use prezero_sys::peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, sockopt};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::store::{self, MARKS, STOCK, STOCK_BEFORE, Store};
+use super::store::{self, Store};
 
 /// How long the service manager may take to forget what it stored.
 const BARRIER: Duration = Duration::from_secs(5);
@@ -53,12 +53,15 @@ impl Service {
             #[expect(unsafe_code, reason = "descriptors by number, as the manager gives them")]
             let files = unsafe { peer::inherited(count) };
             for (file, name) in files.into_iter().zip(names) {
-                match name.as_str() {
-                    _ if [STOCK, STOCK_BEFORE, MARKS].iter().any(|kept| name.starts_with(kept)) => {
-                        inherited.stored.push((name, file))
-                    }
-                    "metrics" => inherited.metrics = Some(file),
-                    _ => inherited.listener = Some(file),
+                let listens = sockopt::socket_acceptconn(&file).unwrap_or(false);
+                let slot = match name.as_str() {
+                    "metrics" => &mut inherited.metrics,
+                    _ => &mut inherited.listener,
+                };
+                match slot {
+                    None if listens => *slot = Some(file),
+                    // It is stored, under a name that this version knows or not.
+                    _ => inherited.stored.push((name, file)),
                 }
             }
         }

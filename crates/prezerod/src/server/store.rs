@@ -26,8 +26,6 @@ use crate::tenant::Payer;
 
 /// What names of stored inodes begin with.
 pub const STOCK: &str = "stock";
-/// What they began with in earlier versions. Their names are not of one inode each.
-pub const STOCK_BEFORE: &str = "blank";
 /// What names of marks begin with.
 pub const MARKS: &str = "marks";
 /// Longest name that systemd stores a descriptor under.
@@ -229,17 +227,13 @@ fn name(kind: Kind, inode: u64, charged: Option<&str>) -> Option<String> {
 /// The kind of the inode that was stored under a name, and the cgroup that it is charged to (`None`: the broker's own);
 /// `None`: it names no stock inode.
 pub fn named(name: &str) -> Option<(Kind, Option<String>)> {
-    // Earlier names have no inode's number.
-    let fields = if name.starts_with(STOCK_BEFORE) { 5 } else { 6 };
-    let mut parts = name.splitn(fields, '.').skip(1);
+    let mut parts = name.splitn(6, '.').skip(1);
     let page = parts.next()?;
     let page = Page::ALL.into_iter().find(|known| known.to_string() == page)?;
     let backing = parts.next()?;
     let backing = [Backing::Hugetlb, Backing::Thp].into_iter().find(|b| b.name() == backing)?;
     let node = parts.next()?.parse().ok()?;
-    if fields == 6 {
-        parts.next()?.parse::<u64>().ok()?;
-    }
+    parts.next()?.parse::<u64>().ok()?;
     let charged = parts.next()?;
     let charged = Some(charged).filter(|cgroup| !cgroup.is_empty()).map(str::to_owned);
     Some((Kind { page, backing, node, payer: Payer::BROKER }, charged))
@@ -260,7 +254,6 @@ mod tests {
             assert_eq!(named(&name), Some((kind, charged.map(str::to_owned))), "{name}");
         }
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-        assert_eq!(named("blank.2M.thp.0./a.b"), Some((kind, Some("/a.b".into()))));
         for bad in
             ["stock", "stock.3M.thp.0.1.", "stock.2M.thp.0.x.", "stock.2M.thp.0.1", "marks.1"]
         {

@@ -12,8 +12,8 @@ use prezero_sys::marks::{InodeId, Marks};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::returned::{self, Verifying};
-use super::saver::Saver;
-use super::store::{Kept, MARKS, STOCK_BEFORE};
+use super::saver::{NOWHERE, Saver};
+use super::store::{self, Kept, MARKS};
 use super::{Server, clients};
 use crate::broker::saved::{MOST_LEASES, Moment, Saved, SavedLease};
 use crate::ledger::Ends;
@@ -39,12 +39,28 @@ impl Server {
                 Ok(None) => {}
                 Ok(Some(text)) => match serde_json::from_str(&text) {
                     Ok(saved) => self.restore(now, &saved),
-                    Err(error) => prezero_sys::log!("prezerod: {}: {error}", path.display()),
+                    Err(error) => {
+                        prezero_sys::log!("prezerod: {}: {error}", path.display());
+                        state::set_aside(path);
+                    }
                 },
-                Err(line) => prezero_sys::log!("prezerod: {line}"),
+                Err(line) => {
+                    prezero_sys::log!("prezerod: {line}");
+                    state::set_aside(path);
+                }
             }
         }
         self.survival.saver = Saver::start(path);
+        let was_drained = self.broker.is_drained();
+        if was_drained && let Err(error) = self.survival.saver.mark_drained(true) {
+            prezero_sys::log!("prezerod: drained, until this broker ends: {error}");
+        }
+        if was_drained || self.survival.saver.is_drained() {
+            self.broker.set_drained(true);
+            prezero_sys::log!(
+                "prezerod: drained before this start, and still: prezero stock --undrain ends it"
+            );
+        }
         self.verify(now, stock);
     }
 
@@ -75,11 +91,7 @@ impl Server {
             })
         };
         let restored = self.broker.restore(&moment(now), saved, ends);
-        if self.broker.is_drained() {
-            prezero_sys::log!(
-                "prezerod: drained before this start, and still: prezero stock --undrain ends it"
-            );
-        }
+        self.broker.set_drained(saved.was_drained());
         self.watch.tracker.claimed();
         if restored.leases > 0 {
             prezero_sys::log!(
@@ -99,19 +111,19 @@ impl Server {
         for (name, file) in stored {
             // One that came twice is one.
             let is_new = InodeId::of(file.as_fd()).is_ok_and(|inode| seen.insert(inode));
+            if store::named(&name).is_none() {
+                prezero_sys::log!(
+                    "prezerod: the manager stores {name:?}, which this version does not know: it stays there"
+                );
+                continue;
+            }
             let known = returned::known(&name, &file).filter(|_| is_new);
             let Some((kind, size, charged)) = known else {
                 forgotten.push(name);
                 self.survival.verifying.counts.1 += 1;
                 continue;
             };
-            // Earlier names are not of one inode each: it is stored anew.
-            let file = if name.starts_with(STOCK_BEFORE) {
-                forgotten.push(name);
-                Kept::new(file, &self.service.store)
-            } else {
-                Kept::stored(file, self.service.store.known(name))
-            };
+            let file = Kept::stored(file, self.service.store.known(name));
             bytes += size;
             all.push((StockInode { file, kind, bytes: size, made_ns: now, cost_ns: 0 }, charged));
         }
@@ -162,16 +174,25 @@ impl Server {
         }
     }
 
-    /// Saves at once: an operator drained the broker, or ended that.
-    pub(super) fn save_drain(&mut self) {
+    /// Saves before it returns.
+    ///
+    /// # Errors
+    /// It is not saved, in words.
+    pub(super) fn save_now(&mut self) -> Result<(), String> {
         let text = self.state(prezero_sys::thread::monotonic_ns());
-        self.survival.saver.save_now(&text);
+        self.survival.saver.save_now(&text)
     }
 
     /// Saves for the last time.
     pub(super) fn save_last(&mut self) {
         let text = self.state(prezero_sys::thread::monotonic_ns());
-        self.survival.saver.finish(&text);
+        if let Err(error) = self.survival.saver.finish(&text)
+            && error != NOWHERE
+        {
+            prezero_sys::log!(
+                "prezerod: {error}; the next broker forgets what is leased and learnt"
+            );
+        }
     }
 
     fn state(&self, now: u64) -> String {

@@ -170,9 +170,10 @@ impl Daemon {
         self.run(command);
     }
 
-    pub fn run(&mut self, mut command: Command) {
+    /// Returns what it says until it serves.
+    pub fn run(&mut self, mut command: Command) -> String {
         self.attach(command.spawn().unwrap());
-        self.wait_for("serving on");
+        self.wait_for("serving on")
     }
 
     pub fn attach(&mut self, mut process: Child) {

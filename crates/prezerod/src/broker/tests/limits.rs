@@ -313,3 +313,43 @@ fn the_one_page_of_a_pool_may_be_stock() {
         [(1 << 30, Page::Giant)]
     );
 }
+
+#[test]
+fn what_a_tenant_is_told_to_come_back_for_is_no_more_than_it_may_still_hold() {
+    let mut rig = Rig::new(|settings| {
+        let grp = Tenant { name: "grp".into(), quota: Some(64 * MIB), ..Tenant::only(7) };
+        settings.tenants = vec![grp];
+    });
+    let clients: Vec<_> = (0..4).map(|pid| rig.client(pid + 1, 7)).collect();
+    rig.stock(16, Fake::default());
+    assert!(rig.lease(clients[0], 16, 0).unwrap().inode.is_some());
+    for size in 1..=24 {
+        let _ = rig.lease(clients[size as usize % 4], 2 * size, 0);
+        let owed: u64 =
+            rig.broker.targets().iter().map(|it| it.backorders * it.need.want.bytes).sum();
+        assert!(owed > 0 && owed <= 48 * MIB, "{owed} after {size}");
+    }
+}
+
+#[test]
+fn stock_of_a_pool_that_is_made_smaller_goes_back_to_it() {
+    const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB";
+    let file = |name: &str| format!("{POOL}/{name}");
+    let (total, surplus) = (file("nr_hugepages"), file("surplus_hugepages"));
+    let files = [(&*total, "8"), (&*surplus, "0")];
+    let mut rig = Rig::on(&files, |settings| {
+        settings.limit = Some(16 * MIB);
+        settings.stock = vec![Stocked { want: want(4), tenant: None, keep: 3, most: 3 }];
+    });
+    let kind = Kind { page: Page::Huge, backing: Backing::Hugetlb, node: 0, payer: Payer::BROKER };
+    for _ in 0..3 {
+        let (file, made_ns) = (Fake::default(), 0);
+        rig.broker.stock.put(StockInode { file, kind, bytes: 4 * MIB, made_ns, cost_ns: 0 });
+    }
+    rig.plan(Memory::Fine);
+    assert_eq!(rig.broker.stock.iter().count(), 3);
+    rig.now += S;
+    std::fs::write(rig._root.path().join(&surplus), "3").unwrap();
+    rig.plan(Memory::Fine);
+    assert_eq!(rig.broker.stock.iter().count(), 1, "3 pages are two pieces");
+}

@@ -14,8 +14,8 @@ fn subordinate_users_share_their_owners_places_and_an_operator_has_some_of_his_o
     let connect = |rig: &mut Rig, uid| rig.broker.connect(peer(1, uid)).is_ok();
     assert!((100_000..100_004).all(|uid| connect(&mut rig, uid)));
     assert!(!connect(&mut rig, 100_005) && !connect(&mut rig, 1000), "the owner's places");
-    assert!(connect(&mut rig, 5000) && connect(&mut rig, 5000));
-    assert!(!connect(&mut rig, 5001), "all places are taken");
+    assert!(connect(&mut rig, 5000) && !connect(&mut rig, 5000), "the last place is a new user's");
+    assert!(connect(&mut rig, 5001) && !connect(&mut rig, 5002), "all places are taken");
     assert!((0..4).all(|_| connect(&mut rig, 0)), "but those of the operator");
     assert!(!connect(&mut rig, 0));
 }
@@ -35,8 +35,8 @@ fn root_of_a_container_takes_no_place_of_root_nor_of_another_tenants_containers(
     assert!((0..4).all(|_| connect(&mut rig, "/a/x", true)));
     assert!(!connect(&mut rig, "/a/y", true), "the tenant's containers have theirs");
     assert!((0..4).all(|_| connect(&mut rig, "/b/x", true)), "the other tenant's have theirs");
-    assert!((0..3).all(|_| connect(&mut rig, "/c", true)));
-    assert!(!connect(&mut rig, "/c", true), "all places are taken");
+    assert!(connect(&mut rig, "/c", true));
+    assert!(!connect(&mut rig, "/c", true), "the last places are new users'");
     assert!((0..4).all(|_| connect(&mut rig, "/", false)), "but those of the operator");
 }
 
@@ -55,5 +55,32 @@ fn root_of_a_container_sees_its_tenants_containers_and_root_sees_all() {
         leased(&mut rig, client, 2);
         let report = rig.report(client);
         assert_eq!(report["leased"].as_array().unwrap().len(), sees, "{pid}: {report}");
+    }
+}
+
+#[test]
+fn a_new_user_and_a_new_tenant_find_a_place_however_many_others_take_as_many_as_they_may() {
+    for (tenants, users) in [(1, 1), (1, 4), (1, 40), (5, 1), (5, 8), (60, 1)] {
+        let mut rig = Rig::new(|settings| {
+            (settings.connections, settings.connections_per_user) = (256, 64);
+            let named = |tenant: u32| Tenant {
+                cgroups: vec![format!("/{tenant}")],
+                ..anybody(&format!("t{tenant}"))
+            };
+            settings.tenants = (0..=tenants).map(named).collect();
+        });
+        let connect = |rig: &mut Rig, tenant: u32, uid| {
+            let peer = Peer { cgroups: vec![format!("/{tenant}")], ..peer(1, uid) };
+            rig.broker.connect(peer).is_ok()
+        };
+        // Each takes as many as it gets, all of them in turn and one after the other.
+        for _ in 0..3 {
+            for uid in 0..users {
+                (0..tenants).for_each(|tenant| while connect(&mut rig, tenant, 2000 + uid) {});
+            }
+        }
+        assert!(rig.broker.ledger.clients.len() > 60, "{tenants} {users}: places stay unused");
+        assert!(connect(&mut rig, tenants, 5000), "{tenants} {users}: a new tenant");
+        assert!(tenants > 1 || users > 4 || connect(&mut rig, 0, 5001), "{users}: a new user");
     }
 }

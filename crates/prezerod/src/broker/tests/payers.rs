@@ -149,3 +149,79 @@ fn stored_inodes_come_back_to_who_paid_for_them_or_to_nobody() {
     let b = rig.client(2, 2);
     assert_eq!(charged(rig.lease(b, 4, 0)), Charged::Tenant);
 }
+
+/// What is begun for `a`, the broker's own payer, at each of some looks, while `b`'s fillers do as `b` likes.
+fn made_for_a(is_frozen: bool) -> Vec<(u64, Priority)> {
+    let mut rig = rig(0);
+    let (a, bs) = (rig.client(1, 1), (2..7).map(|pid| rig.client(pid, 2)).collect::<Vec<_>>());
+    let mut begun = vec![];
+    for (at, b) in (0..).zip(bs) {
+        if is_frozen {
+            assert!(rig.lease(b, 2 + 2 * at, 60_000).is_none() || at > 3);
+            let _ = rig.ask(b, Request::LeaseOrPlain { want: want(8), wait_ms: 0 });
+        }
+        rig.plan(Memory::Fine);
+        rig.now += S;
+    }
+    for at in 0..6 {
+        let _ = rig.lease(a, 4 + 2 * at, 0);
+        if at == 3 {
+            assert!(rig.lease(a, 32, 600_000).is_none());
+        }
+        let jobs = rig.plan(Memory::Fine).jobs;
+        for job in jobs.into_iter().filter(|job| job.kind.payer == Payer::BROKER) {
+            begun.push((job.bytes, job.priority));
+            rig.made(&job);
+        }
+        rig.broker.serve(rig.now);
+        rig.now += S;
+    }
+    begun
+}
+
+#[test]
+fn fillers_that_a_tenant_freezes_hold_up_nothing_of_other_payers() {
+    let alone = made_for_a(false);
+    assert!(alone.len() > 4 && alone.iter().any(|(_, priority)| *priority == Priority::Urgent));
+    assert_eq!(made_for_a(true), alone);
+}
+
+#[test]
+fn a_filler_that_falls_silent_in_a_tenants_cgroup_is_killed_and_its_payer_pauses() {
+    let mut rig = rig(0);
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    assert_eq!(reason(rig.lease(b, 4, 0)), Reason::Empty);
+    assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Empty);
+    let jobs = rig.plan(Memory::Fine).jobs;
+    let [own, other] = &jobs[..] else { panic!("{jobs:?}") };
+    let (broker, tenant) =
+        if own.kind.payer == Payer::BROKER { (own, other) } else { (other, own) };
+    let mut silent_at = |after: u64| {
+        rig.now += after;
+        rig.plan(Memory::Fine).silent
+    };
+    assert_eq!(silent_at(10 * S), Vec::<u64>::new());
+    assert_eq!(silent_at(1), [tenant.serial], "not {}, which no tenant freezes", broker.serial);
+    let why = rig.broker.fell_silent(rig.now, tenant.serial).unwrap();
+    assert!(why.contains("cgroup /b") && why.contains("thaw"), "{why}");
+    assert_eq!(rig.broker.fell_silent(rig.now, tenant.serial), None, "it is over");
+    assert!(rig.plan(Memory::Fine).jobs.is_empty(), "nothing for b, and a's is being made");
+    let wanted = rig.report(b)["wanted"].clone();
+    let of_b = |row: &&serde_json::Value| row["charged"] == "/b";
+    let row = wanted.as_array().unwrap().iter().find(of_b).unwrap();
+    assert!(row["shortage"]["why"].as_str().unwrap().contains("cgroup /b"), "{row}");
+    rig.now += 61 * S;
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(jobs.iter().map(|job| job.kind.payer).collect::<Vec<_>>(), [tenant.kind.payer]);
+}
+
+#[test]
+fn fillers_beside_each_other_share_the_rate() {
+    let mut rig = rig(0);
+    rig.broker.settings.rate = Some(64 * MIB);
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    assert_eq!(reason(rig.lease(b, 4, 0)), Reason::Empty);
+    assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Empty);
+    let rates: Vec<_> = rig.plan(Memory::Fine).jobs.iter().map(|job| job.rate).collect();
+    assert_eq!(rates, [Some(64 * MIB), Some(32 * MIB)]);
+}

@@ -3,7 +3,6 @@
 use super::*;
 use crate::broker::saved::{Moment, Restored, Saved};
 use crate::ledger::Ends;
-use crate::protocol::Drain;
 
 fn moment(boot: &str, s: u64) -> Moment {
     Moment { boot: boot.into(), monotonic_ns: s * S, wall_ns: 1000 * S + s * S }
@@ -123,27 +122,138 @@ fn a_lease_that_is_saved_twice_counts_once() {
 }
 
 #[test]
-fn a_drain_holds_on_any_boot_until_the_operator_ends_it() {
+fn a_drain_that_an_earlier_broker_saved_holds_and_one_with_a_file_of_its_own_is_not_read_here() {
     let mut before = next(&["t"]);
-    let root = before.client(1, 0);
-    for (drain, is_drained) in [(Drain::On, true), (Drain::Off, false)] {
-        assert_eq!(before.answer(root, Request::Drain(drain)), Answer::Done);
-        let saved = before.broker.saved(moment("boot", 20));
-        for boot in ["boot", "another", ""] {
-            let mut rig = next(&["t"]);
-            rig.broker.restore(&moment(boot, 21), &saved, |_| None);
-            let client = rig.client(7, 1000);
-            let refused = rig
-                .lease(client, 4, 0)
-                .is_some_and(|out| matches!(out.answer, Answer::No(Reason::Drained, _)));
-            assert_eq!(refused, is_drained, "{boot}");
+    before.broker.set_drained(true);
+    let text = serde_json::to_string(&before.broker.saved(moment("boot", 20))).unwrap();
+    let was_drained = |text: &str| serde_json::from_str::<Saved>(text).unwrap().was_drained();
+    assert!(text.contains("\"drained\":true"), "an earlier broker reads it");
+    assert!(!was_drained(&text));
+    assert!(was_drained(&text.replace(",\"drained_apart\":true", "")));
+}
+
+/// A text that the release before wrote, with two leases, what it learnt of two sizes, an expectation and a drain.
+const RELEASED: &str = include_str!("released");
+
+fn released() -> serde_json::Value {
+    serde_json::from_str(RELEASED.split_once('\n').unwrap().1).unwrap()
+}
+
+/// What came back of a text: leases, bytes learnt, pieces expected, a drain.
+fn came_back(state: &serde_json::Value) -> (usize, u64, u64, bool) {
+    let saved: Saved = serde_json::from_str(&state.to_string()).unwrap();
+    let mut rig = next(&["t"]);
+    let second = released()["moment"]["monotonic_ns"].as_u64().unwrap() / S;
+    let leases =
+        rig.broker.restore(&moment("fixture", second + 1), &saved, |_| Some(Ends::Memory)).leases;
+    let targets = rig.broker.targets();
+    let learnt = targets.iter().map(|target| target.learnt * target.need.want.bytes).sum();
+    let kept = targets.iter().map(|target| target.kept).sum();
+    let last = rig.broker.ledger.leases.from(0).map(|lease| lease.number).max();
+    assert!(last.is_none_or(|last| rig.broker.number() > last), "a number is given out twice");
+    (leases, learnt, kept, saved.was_drained())
+}
+
+#[test]
+fn the_state_of_the_release_before_comes_back_whole() {
+    assert_eq!(came_back(&released()), (2, 16 * MIB, 2, true));
+}
+
+/// Each value of a text in turn, in place of which another stands.
+fn each_value(
+    value: &mut serde_json::Value,
+    path: &str,
+    seen: &mut dyn FnMut(&mut serde_json::Value, &str),
+) {
+    seen(value, path);
+    match value {
+        serde_json::Value::Array(pieces) => {
+            for (at, piece) in pieces.iter_mut().enumerate() {
+                each_value(piece, &format!("{path}/{at}"), seen);
+            }
+        }
+        serde_json::Value::Object(fields) => {
+            for (name, field) in fields {
+                each_value(field, &format!("{path}/{name}"), seen);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_field_that_cannot_be_read_takes_nothing_with_it_but_its_own_piece() {
+    let mut paths = vec![];
+    each_value(&mut released(), "", &mut |_, path| paths.push(path.to_owned()));
+    assert!(paths.len() > 100, "{}", paths.len());
+    for path in paths.iter().filter(|path| !path.is_empty()) {
+        let wrong = [
+            serde_json::json!({"x": []}),
+            serde_json::json!(-1.5),
+            serde_json::json!("x"),
+            serde_json::Value::Null,
+        ];
+        for wrong in wrong {
+            let mut state = released();
+            *state.pointer_mut(path).unwrap() = wrong;
+            let (leases, learnt, kept, drained) = came_back(&state);
+            let part = path.split('/').nth(1).unwrap();
+            let all_is_named = ["moment", "tenants", "charges"].contains(&part);
+            assert!(all_is_named || part == "leases" || leases == 2, "{path}: {leases} leases");
+            assert!(
+                part != "leases" || path == "/leases" || leases >= 1,
+                "{path}: {leases} leases"
+            );
+            assert!(
+                all_is_named || part == "demand" || learnt == 16 * MIB,
+                "{path}: {learnt} learnt"
+            );
+            assert!(all_is_named || part == "expected" || kept == 2, "{path}: {kept} expected");
+            assert!(part == "drained" || drained, "{path}");
         }
     }
-    // What an earlier broker wrote.
-    let text = serde_json::to_string(&saved()).unwrap();
-    let earlier = text.replace(",\"drained\":false", "");
-    assert!(earlier.len() < text.len(), "{text}");
-    assert!(!serde_json::from_str::<Saved>(&earlier).unwrap().is_drained());
+}
+
+#[test]
+fn a_tenant_with_any_number_of_leases_leaves_room_for_the_leases_of_others() {
+    let mut rig = next(&["t", "u"]);
+    let lease = |number, tenant: &str, cgroup: &str| {
+        let mut peer = peer(7, 1000);
+        peer.cgroups = vec![cgroup.into()];
+        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
+        let (tenant, ends) = (tenant.to_owned(), Ends::Memory);
+        let (bytes, inode, device, since, cost_ns) =
+            (2 * MIB, u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+        crate::ledger::Lease {
+            number,
+            peer,
+            tenant,
+            kind,
+            bytes,
+            inode,
+            device,
+            since,
+            cost_ns,
+            ends,
+        }
+    };
+    let hostile = ["\u{1}", "\"", "\\", "\u{e0041}", "\u{7f}"].map(|text| text.repeat(4096));
+    for number in 0..9000 {
+        rig.broker.ledger.leases.insert(lease(
+            number,
+            "t",
+            &hostile[number as usize % hostile.len()],
+        ));
+    }
+    for number in 9000..9003 {
+        rig.broker.ledger.leases.insert(lease(number, "u", "/u"));
+    }
+    let text = serde_json::to_string(&rig.broker.saved(moment("boot", 20))).unwrap();
+    assert!(text.len() < crate::state::MOST / 4 * 3, "{} bytes", text.len());
+    let mut again = next(&["t", "u"]);
+    let saved = serde_json::from_str(&text).unwrap();
+    again.broker.restore(&moment("boot", 21), &saved, |_| Some(Ends::Memory));
+    assert_eq!(again.broker.ledger.leases.of_tenant("u"), 6 * MIB);
 }
 
 #[test]

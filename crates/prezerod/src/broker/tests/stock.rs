@@ -121,7 +121,11 @@ fn what_a_client_was_told_to_come_back_for_displaces_what_is_learnt_of_others() 
     rig.crowd(1, 40, 2);
     rig.play(10 * S);
     assert_eq!(rig.ready(), BTreeMap::from([(2, 32)]));
-    for mib in [40, 64] {
+    // Half of the limit is another tenant's.
+    let beyond = rig.lease(b, 40, 0).unwrap().answer;
+    assert!(matches!(beyond, Answer::When { estimate_ns: u64::MAX, .. }), "{beyond:?}");
+    rig.broker.planner.demand.bound_backorders(|_| 0);
+    for mib in [24, 32] {
         let Answer::When { estimate_ns, .. } = rig.lease(b, mib, 0).unwrap().answer else {
             panic!()
         };

@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
-use crate::demand::start::Start;
-use crate::demand::{self, Demand, Party, Rank, Target};
-use crate::protocol::{Backing, Page};
-use crate::stock::Need;
+use prezerod::demand::start::Start;
+use prezerod::demand::{self, Demand, Party, Rank, Target};
+use prezerod::protocol::{Backing, Page};
+use prezerod::stock::Need;
 
 /// What decides how much lies ready.
 pub trait Rule {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::simulation::{Machine, Simulation, Sums};
-use crate::protocol::{Page, Want};
-use crate::stock::Need;
-use crate::tenant::Payer;
+use prezerod::protocol::{Page, Want};
+use prezerod::stock::Need;
+use prezerod::tenant::Payer;
 
 use super::arrivals::Arrivals;
 use super::rules::Named;

@@ -24,6 +24,9 @@ pub use trace::Trace;
 pub const MOST_DAYS: u32 = 366;
 
 #[cfg(test)]
+mod patterns;
+
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 

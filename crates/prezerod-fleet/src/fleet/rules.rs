@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::simulation::{Learnt, Rule};
-use crate::demand::{Demand, Keep, Target};
-use crate::stock::Need;
+use prezerod::demand::{Demand, Keep, Target};
+use prezerod::stock::Need;
 
 use super::arrivals::S;
 use super::play::Setting;

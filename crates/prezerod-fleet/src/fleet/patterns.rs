@@ -1,7 +1,21 @@
 //! Patterns of demand: how often a lease lies ready, and how much memory does.
 
-use super::*;
-use crate::fleet::simulation::Learnt;
+use prezerod::demand::Demand;
+use prezerod::protocol::{Page, Want};
+use prezerod::stock::Need;
+use prezerod::tenant::Payer;
+
+use super::simulation::{Learnt, Machine, Simulation};
+
+const S: u64 = 1_000_000_000;
+const HOUR: u64 = 3600 * S;
+const WINDOW: u64 = 75 * 60 * S;
+const GIB: u64 = 1 << 30;
+
+fn want(mib: u64) -> Need {
+    let want = Want { bytes: mib << 20, page: Page::Huge, node: Some(0) };
+    Need { want, payer: Payer::BROKER }
+}
 
 /// Requests: when, ns, and of how many GiB.
 type Requests = Box<dyn Iterator<Item = (u64, u64)>>;
@@ -42,7 +56,7 @@ fn a_day_of_each_pattern_hits_as_often_and_keeps_no_more_than_this() {
         ("20 min of one every 3 s, 40 min idle", first(20, every(3 * S)), 99.9, 2.0),
     ] {
         let machine = Machine { pace: 8 * GIB, limit: 1 << 44 };
-        let mut trial = Simulation::new(machine, Learnt(demand()));
+        let mut trial = Simulation::new(machine, Learnt(Demand::new(0, WINDOW)));
         requests
             .take_while(|(at, _)| *at <= 24 * HOUR)
             .for_each(|(at, gib)| trial.ask(at, &want(gib << 10)));
