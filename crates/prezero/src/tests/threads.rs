@@ -210,11 +210,19 @@ fn threads_on_all_cpus_share_a_zone_that_is_given_back_under_their_feet() {
 }
 
 #[test]
-fn threads_reach_for_address_space_while_another_thread_reclaims() {
+fn threads_reach_for_address_space_that_another_thread_unmaps() {
     let backing = Anonymous::growing(4 * HUGE_BLOCKS * HUGE, 2 * HUGE).unwrap();
-    let zone = &Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
+    let zone = Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
     zone.waker.is_the_tests();
-    let stop = AtomicBool::new(false);
+    let (stop, mapped) = (AtomicBool::new(false), || zone.snapshot().gauges.zone_bytes);
+    let first = mapped();
+    let (mut shrunk, zone) = (0, &zone);
+    let mut trim = || {
+        zone.reclaim();
+        let before = mapped();
+        zone.pool.trim();
+        shrunk += u32::from(mapped() < before);
+    };
     std::thread::scope(|scope| {
         let all: Vec<_> = (1..=WORKERS)
             .map(|tag| scope.spawn(move || work(zone, &LARGE, REQUESTS, tag, u32::from(tag))))
@@ -225,12 +233,13 @@ fn threads_reach_for_address_space_while_another_thread_reclaims() {
             ended.into_iter().for_each(|end| end.unwrap());
         });
         while !stop.load(Relaxed) {
-            zone.reclaim();
+            trim();
         }
     });
+    // On a busy machine the threads may have run while this one did not.
+    trim();
+    assert!(shrunk > 0 && mapped() <= 2 * first, "{shrunk} times, {} bytes left", mapped());
     // SAFETY: all threads have ended.
     assert_eq!(unsafe { zone.check() }, Ok(()));
-    let gauges = zone.snapshot().gauges;
-    assert!(gauges.zone_bytes > 2 * HUGE as u64);
-    assert_eq!(gauges.allocated_bytes, 0, "every page came back");
+    assert_eq!(zone.snapshot().gauges.allocated_bytes, 0, "every page came back");
 }

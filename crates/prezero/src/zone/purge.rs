@@ -42,7 +42,11 @@ impl<B: Backing> Zone<B> {
             move |freed| now.since(freed) >= stays
         };
         // Dirty memory goes earlier: it costs no clear to make again.
-        self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
-            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns))
+        let more = self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
+            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
+        if self.pool.resident.pages() == 0 || idle.lists && !more {
+            self.pool.trim();
+        }
+        more
     }
 }
