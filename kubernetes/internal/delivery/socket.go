@@ -26,11 +26,11 @@ const (
 	patience = 10 * time.Second
 	// Connections of one socket; the oldest makes way. A lease is handed out once.
 	crowd = 4
-	// Connections that may wait to be accepted, and how long a socket rests after each: a pod that asks without end
-	// has so much of the driver's time and no more.
+	// Connections that may wait to be accepted, and how long a socket rests after each: a pod that
+	// asks without end has so much of the driver's time and no more.
 	backlog = 16
 	pace    = 5 * time.Millisecond
-	// How long a socket rests after an accept that failed: until another file is closed.
+	// How long a socket rests after an accept that failed, until another file is closed, and a client that was refused.
 	rest = 100 * time.Millisecond
 	// A socket whose accepts fail for longer is told by Sick.
 	sickness = 30 * time.Second
@@ -129,14 +129,16 @@ func (s *Sockets) TakeOver(claim *ledger.Claim, n int, path string) error {
 		// Before it is sent: a lease that is lost is better than one that two believe zero. And before the file is opened:
 		// who has it can keep others from that (F_SETLEASE).
 		err := take(s.taken(uid, n))
-		if err != nil && s.Another != nil && time.Since(takenAt(s.taken(uid, n))) > patience {
+		// What a pod has cleared anew is a share of what its node can clear.
+		wait := patience + time.Duration(piece.Bytes>>30)*time.Second
+		if err != nil && s.Another != nil && time.Since(takenAt(s.taken(uid, n))) > wait {
 			if why := s.Another(uid, n); why != nil {
 				return fmt.Errorf("the lease was taken before, and stays: %w", why)
 			}
 			err = take(s.taken(uid, n))
 		}
 		if err != nil {
-			return fmt.Errorf("the lease was taken before, and holds what was written since; ask again %v after that", patience)
+			return fmt.Errorf("the lease was taken before, and holds what was written since; ask again %v after that", wait)
 		}
 		return lease(client, question.Tag, piece, path, s.taken(uid, n))
 	}
@@ -455,11 +457,13 @@ func answer(client *net.UnixConn, give func(*net.UnixConn, broker.Question) erro
 		if question.Kind != broker.AskLease {
 			no := &broker.Refused{Reason: broker.Denied, Text: "this socket has the lease of one claim: ask for that"}
 			_, _ = client.Write(no.Encode(question.Tag))
+			time.Sleep(rest)
 			continue
 		}
 		if err := give(client, question); err != nil {
 			no := &broker.Refused{Reason: broker.Host, Text: err.Error()}
 			_, _ = client.Write(no.Encode(question.Tag))
+			time.Sleep(rest)
 		}
 	}
 }
