@@ -3,7 +3,8 @@
 #
 # A mutation is a file and a sed expression that has to change it, and the shortest test that should
 # notice. Kernels are built in BUILD/um and BUILD/x86, incrementally, and PATCHED is as it was when
-# this ends, however it ends. MUTATE: only those whose title matches this.
+# this ends, however it ends. MUTATE: only those whose title matches this. MUTATE_DRY: only try whether
+# each changes something.
 set -uo pipefail
 build=$1 patched=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -66,59 +67,80 @@ barrier() {
     "$here/barrier/run.sh" "$patched" 10 2>&1
 }
 
-# noticed OUTPUT: the tests of KUnit that failed, or the test; and how the guest ended, if not by itself.
+# noticed OUTPUT: the tests of KUnit that failed, a line each; or the test, and how the guest ended.
 noticed() {
     local names
-    names=$(sed -n 's/^ *not ok [0-9]* \([a-z_0-9]*\).*/\1/p' <<< "$1" | grep -vx 'prezero' | sort -u | paste -sd' ')
-    echo "${names:-$test}" "$(sed -n 's/^guest.sh: \(.*\)/(\1)/p' <<< "$1")"
+    names=$(sed -n 's/^ *not ok [0-9]* \([a-z_0-9]*\).*/\1/p' <<< "$1" | grep -vx 'prezero' | sort -u)
+    echo "${names:-$test $(sed -n 's/^guest.sh: \([a-z ]*\).*/(\1)/p' <<< "$1")}"
 }
 
-# mutate TITLE TEST FILE SED: TEST is one of the functions above and its arguments
+# mutate TITLE TEST FILE SED: TEST is one of the functions above and its arguments. A catch is a test that
+# fails in each of BOOTS boots: one that fails now and then says nothing of the mutation.
+BOOTS=${MUTATE_BOOTS:-3}
+titles=() tests=() files=() seds=()
 mutate() {
-    local output status=0
     [[ $1 =~ ${MUTATE:-} ]] || return 0
-    test=$2
-    cp -p "$patched/$3" "$build/mutant.orig" || exit 1
-    file=$3
-    sed -i "$4" "$patched/$3"
-    if cmp -s "$patched/$3" "$build/mutant.orig"; then
-        echo "mutate.sh: '$1' changes nothing in $3" >&2
+    titles+=("$1") tests+=("$2") files+=("$3") seds+=("$4")
+}
+
+# try INDEX
+try() {
+    local output status=0 boot by='' now title=${titles[$1]}
+    test=${tests[$1]}
+    cp -p "$patched/${files[$1]}" "$build/mutant.orig" || exit 1
+    file=${files[$1]}
+    sed -i "${seds[$1]}" "$patched/$file"
+    if cmp -s "$patched/$file" "$build/mutant.orig"; then
+        echo "mutate.sh: '$title' changes nothing in $file" >&2
         exit 1
     fi
-    # shellcheck disable=SC2086 # words
-    output=$($2) || status=$?
-    if [ "$status" -eq 99 ]; then
-        echo "mutate.sh: '$1' does not build:" "$output" >&2
-        exit 1
-    elif [ "$status" -eq 0 ]; then
-        echo "SURVIVED  $1"
-        survivors=$((survivors + 1))
+    [ -z "${MUTATE_DRY:-}" ] || { restore; return; }
+    for ((boot = 1; boot <= BOOTS; boot++)); do
+        status=0
+        # shellcheck disable=SC2086 # words
+        output=$($test) || status=$?
+        if [ "$status" -eq 99 ]; then
+            echo "mutate.sh: '$title' does not build:" "$output" >&2
+            exit 1
+        fi
+        now=
+        [ "$status" -eq 0 ] || now=$(noticed "$output")
+        [ "$boot" -eq 1 ] && by=$now || by=$(comm -12 <(sort <<< "$by") <(sort <<< "$now"))
+        [ -n "$by" ] || break
+    done
+    if [ -n "$by" ]; then
+        echo "caught    $title    by $(paste -sd' ' <<< "$by")"
     else
-        echo "caught    $1    by $(noticed "$output")"
+        echo "SURVIVED  $title"
+        survivors=$((survivors + 1))
     fi
     restore
 }
 
-echo "unchanged: all pass"
-kunit > "$build/mutant.out" || { cat "$build/mutant.out"; exit 1; }
-barrier || exit 1
-
-mutate "merge: a dirty page that enters the free lists keeps an old bit" kunit \
-    mm/prezero.c 's/if (nr_zeroed && !keep) {/if (nr_zeroed \&\& !keep \&\& false) {/'
+mutate "keep: a page that is allocated keeps its bit" kunit \
+    mm/prezero.c '/^unsigned int __prezero_drop/,/^}/s/prezero_fill(page_to_pfn(page), 1U << order, false);/;/'
+mutate "keep: a block that is isolated keeps its bits" kunit \
+    mm/page_alloc.c '/^int __isolate_free_page/,/^}/s/prezero_drop(page, order);/;/'
 mutate "merge: a block of which a part is zero counts as zero" kunit \
-    mm/page_alloc.c 's/if (nr_zeroed == nr_pages) {/if (nr_zeroed) {/'
-mutate "write: what a page's owner left in it passes for the allocator's tag" kunit \
-    mm/page_alloc.c 's/^\tpage->private = 0;$//'
-mutate "merge: a per-CPU list takes a part for the whole" kunit \
-    mm/page_alloc.c 's/fpi_flags = nr_zeroed == 1 << order ? FPI_ZEROED : FPI_KEEP_ZEROED;/fpi_flags = FPI_ZEROED;/'
-mutate "free: what one vouches for is true of blocks that could not be freed before" kunit \
-    mm/page_alloc.c '/split_large_buddy(zone, p, page_to_pfn(p), p_order,$/{n;s/ & ~FPI_ZERO_MASK//}'
+    mm/prezero.c 's/return prezero_word(page) && prezero_count(page, order) == 1U << order;/return prezero_word(page) \&\& prezero_count(page, order);/'
 mutate "free: the tails of a block with another reference are vouched for" kunit \
-    mm/page_alloc.c '/__free_frozen_pages(page + (1 << order), order,$/{n;s/ & ~FPI_ZERO_MASK//}'
+    mm/page_alloc.c '/^void __free_pages_zeroed/,/^}/s/__free_pages(page, order);/___free_pages(page, order, FPI_ZEROED);/'
 mutate "count: a block that is allocated stays counted" kunit \
-    mm/page_alloc.c 's/prezero_leave_tagged(zone, page, low);/prezero_set_tag(page, prezero_count(page, low));/'
-mutate "write: two zones that share a word lose an update" kunit \
+    mm/prezero.c '/^unsigned int __prezero_drop/,/^}/s/-(long)nr_zeroed/0/'
+mutate "count: what is vouched for is not counted" kunit \
+    mm/prezero.c '/^void prezero_vouch/,/^}/s/NR_FREE_ZEROED, nr_pages/NR_FREE_ZEROED, 0/'
+mutate "write: two owners of a word lose an update" kunit \
     mm/prezero.c 's/atomic_long_or(mask, (atomic_long_t \*)word);/WRITE_ONCE(*word, READ_ONCE(*word) | mask);/'
+mutate "write: two owners of a word lose what one clears" kunit \
+    mm/prezero.c 's/atomic_long_andnot(mask, (atomic_long_t \*)word);/WRITE_ONCE(*word, READ_ONCE(*word) \& ~mask);/'
+mutate "verify: what is vouched for is not read" kunit \
+    mm/prezero.c '/^void prezero_vouch/,/^}/s/prezero_check(page, nr_pages);/;/'
+mutate "verify: the first page alone is read" kunit \
+    mm/prezero.c '/^void prezero_check/,/^}/s/for (; nr_pages; page++, nr_pages--) {/for (nr_pages = 1; nr_pages; page++, nr_pages--) {/'
+mutate "verify: a page that is not zero does not taint" kunit \
+    mm/prezero.c '/add_taint(TAINT_BAD_PAGE/d'
+mutate "verify: on by default" kunit \
+    mm/prezero.c 's/= IS_ENABLED(CONFIG_DEBUG_VM);/= !IS_ENABLED(CONFIG_DEBUG_VM);/'
 mutate "recall: a kprezerod that sleeps passes for interrupted" kunit \
     mm/page_alloc.c 's/if (READ_ONCE(zone->prezero_cpu) == raw_smp_processor_id())/if (READ_ONCE(zone->prezero_cpu) < 0 || READ_ONCE(zone->prezero_cpu) == raw_smp_processor_id())/'
 mutate "clearing: no barrier after non-temporal stores" barrier \
@@ -130,14 +152,16 @@ mutate "clearing: a step of kprezerod forgets the barrier" kunit \
 mutate "clearing: a step that is cut short forgets the barrier" kunit \
     mm/prezero_clear.c '/^\t\tif (done && prezero_recalled(zone))$/{n;s/break/return done/}'
 
-mutate "count: a block that compaction captures stays counted" kunit \
-    mm/page_alloc.c '/^\t\tif (compaction_capture(capc, page, order, migratetype)) {$/{n;n;s/if (track)/if (0)/}'
 mutate "count: vmstat does not hear of the nodes' pages" kunit \
     mm/vmstat.c 's/^\tprezero_vm_events(ret);$//'
-mutate "clearing: the allocator clears a page too few" "pages small folios" \
-    mm/page_alloc.c 's/init_pages(page + first, nr_pages - first, gfp_flags);/init_pages(page + first, nr_pages - first - !!first, gfp_flags);/'
+mutate "clearing: the allocator clears a page too few" kunit \
+    mm/page_alloc.c '/^static noinline void prezero_init_pages/,/^}/s/init_pages(page, 1 << order, gfp_flags);/init_pages(page, (1 << order) - !!order, gfp_flags);/'
+mutate "clearing: of a large block the allocator clears a page too few" kunit \
+    mm/page_alloc.c 's/init_dirty_pages(page + first, nr_pages - first, gfp_flags);/init_dirty_pages(page + first, nr_pages - first - (nr_pages > first), gfp_flags);/'
 mutate "clearing: of a half zero block the allocator clears too few" kunit \
-    mm/page_alloc.c 's/init_pages(page + start - bit, end - start, gfp_flags);/init_pages(page + start - bit, (end - start + 1) \/ 2, gfp_flags);/'
+    mm/page_alloc.c 's/init_pages(page + (start - pfn), end - start, gfp_flags);/init_pages(page + (start - pfn), (end - start + 1) \/ 2, gfp_flags);/'
+mutate "clearing: the first pages of a block are not" kunit \
+    mm/page_alloc.c 's/^\t\tinit_dirty_pages(page, first, gfp_flags);$/\t\t;/'
 mutate "clearing: a page too few past the cache" kunit \
     arch/x86/lib/clear_pages_cold_64.c 's/nr_pages \* PAGE_SIZE/(nr_pages - (nr_pages > 1)) * PAGE_SIZE/'
 mutate "clearing: a page too few where there is no ERMS" "kunit_x86 max,-erms,-fsrm clearcpuid=rep_good" \
@@ -155,9 +179,9 @@ mutate "users: shmem takes for zero what the allocator did not clear" "pages shm
 mutate "users: shmem takes a large folio for zero that the allocator did not clear" "pages shmemfolios" \
     mm/shmem.c 's/shmem_alloc_and_add_folio(vmf, huge_gfp | zero_gfp,/shmem_alloc_and_add_folio(vmf, huge_gfp,/'
 mutate "wake: kprezerod does not hear of a block that coalesces" kunit \
-    mm/page_alloc.c 's/^\t\tif (track \&\& !zeroed)$/\t\tif (0)/'
+    mm/page_alloc.c 's/^\t\t\tprezero_coalesced(zone, order);$/\t\t\t;/'
 mutate "wake: a block that is zero wakes kprezerod" kunit \
-    mm/page_alloc.c 's/^\t\tif (track \&\& !zeroed)$/\t\tif (track)/'
+    mm/page_alloc.c 's/^\t\telse if (!(fpi_flags \& FPI_SKIP_REPORT_NOTIFY))$/\t\tif (!(fpi_flags \& FPI_SKIP_REPORT_NOTIFY))/'
 mutate "now: the rate holds for vm.prezero_now too" "um now" \
     mm/prezero_clear.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
 mutate "now: the write returns at once" "um now" \
@@ -177,21 +201,13 @@ mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
 
 # What one dirty page is enough for, and what may vouch.
 mutate "state: one dirty page of a large block does not count" kunit \
-    mm/prezero.c 's/return bitmap_weight(map, nr);/return bitmap_weight(map, nr) + (bitmap_weight(map, nr) == nr - 1);/'
+    mm/prezero.c 's/return bitmap_weight(&prezero_bits\[BIT_WORD(pfn)\], nr);/return min(bitmap_weight(\&prezero_bits[BIT_WORD(pfn)], nr) + 1, nr);/'
 mutate "state: the last page does not matter" kunit \
-    mm/prezero.c 's/return find_next_zero_bit(map, bit + nr, bit) == bit + nr;/return find_next_zero_bit(map, bit + nr - 1, bit) == bit + nr - 1;/'
-mutate "state: the first page does not matter" kunit \
-    mm/prezero.c 's/return find_next_zero_bit(map, bit + nr, bit) == bit + nr;/return find_next_zero_bit(map, bit + nr, bit + 1) == bit + nr;/'
+    mm/prezero.c 's/return bitmap_weight(&prezero_bits\[BIT_WORD(pfn)\], nr);/return bitmap_weight(\&prezero_bits[BIT_WORD(pfn)], nr - 1) + 1;/'
 mutate "state: of a small block the last page does not matter" kunit \
-    mm/prezero.c '/^bool prezero_full/,/^}/s/BITMAP_LAST_WORD_MASK(nr));/BITMAP_LAST_WORD_MASK(nr - (nr > 1)));/'
-mutate "clearing: the last page of a block that is zero in part is not" kunit \
-    mm/page_alloc.c 's/for (start = bit; start < bit + nr_pages; start = end) {/for (start = bit; start < bit + nr_pages - 1; start = end) {/'
-mutate "tag: any number passes for one" kunit \
-    mm/prezero.h 's/return (tag & ~PREZERO_TAG_NR) == PREZERO_TAG ? tag & PREZERO_TAG_NR : 0;/return tag \& PREZERO_TAG_NR;/'
-mutate "tag: set before all code follows the key" kunit \
-    mm/page_alloc.c '/^static noinline void pcp_tag_zeroed/,/^}/s/if (!READ_ONCE(prezero_ready))/if (0)/'
+    mm/prezero.c '/^unsigned int prezero_count/,/^}/s/BITMAP_LAST_WORD_MASK(nr));/BITMAP_LAST_WORD_MASK(nr - (nr > 1))) + (nr > 1);/'
 mutate "state: set before all code follows the key" kunit \
-    mm/prezero.c 's/if (zeroed && READ_ONCE(prezero_ready)) {/if (zeroed) {/'
+    mm/prezero.c '/^void prezero_vouch/,/^}/s/if (!READ_ONCE(prezero_ready))/if (0)/'
 mutate "vouched: the tails of alloc_pages_exact()" kunit \
     mm/page_alloc.c 's/__free_pages_ok(page, 0, FPI_TO_TAIL);/__free_pages_ok(page, 0, FPI_TO_TAIL | FPI_ZEROED);/'
 mutate "vouched: free_contig_range() and vfree()" kunit \
@@ -210,13 +226,13 @@ mutate "choice: the generic fault does not ask" "um taken" \
     include/linux/highmem.h 's/return vma_alloc_folio(GFP_HIGHUSER_MOVABLE | __GFP_ZERO, 0,/if (0) return vma_alloc_folio(GFP_HIGHUSER_MOVABLE | __GFP_ZERO, 0,/'
 
 mutate "choice: a per-CPU list gives whatever is first" kunit \
-    mm/page_alloc.c 's/return pcp_page_zeroed(last, order) ? last : first;/return first;/'
+    mm/page_alloc.c 's/^\t\t\tpage = prefer_zero(page, list, order);$/\t\t\t;/'
 mutate "choice: on a per-CPU list a zero page that was freed is first" kunit \
-    mm/page_alloc.c '/^static noinline void pcp_tag_zeroed/,/^}/s/list_move_tail(&page->pcp_list, list);/;/'
+    mm/page_alloc.c 's/list_move_tail(&page->pcp_list, &pcp->lists\[pindex\]);/;/'
 mutate "choice: on a per-CPU list zero pages from the zone are among dirty ones" kunit \
     mm/page_alloc.c 's/^\t\tpcp_sort_zeroed(list, order);$/\t\t;/'
 mutate "choice: in the zone a zero block that was freed is first" kunit \
-    mm/page_alloc.c 's/^\tzeroed = zeroed && prezero_full(page, order);$/\tzeroed = false;/'
+    mm/page_alloc.c '/^\t\tif (prezero_full(page, order))$/{n;s/to_tail = true;/;/}'
 
 # Each reason to rest, and each knob.
 mutate "rest: not for the load" kunit \
@@ -256,5 +272,14 @@ mutate "thread: RCU waits for it" kunit_x86 \
 mutate "thread: any CPU will do" kunit_nodes \
     mm/kprezerod.c 's/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), nid,/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), NUMA_NO_NODE,/'
 mutate "count: all pages are those of the first node" kunit_nodes \
-    mm/prezero.h 's/this_cpu_add(prezero_pages\[page_to_nid(page)\]->nr/this_cpu_add(prezero_pages[first_online_node]->nr/'
+    mm/prezero.h 's/raw_cpu_add(prezero_pages\[page_to_nid(page)\]->nr/raw_cpu_add(prezero_pages[first_online_node]->nr/'
+# Each test passes on the clean kernel, or what it says of a mutant is worth nothing.
+if [ -z "${MUTATE_DRY:-}" ]; then
+    while IFS= read -r test; do
+        # shellcheck disable=SC2086 # words
+        output=$($test) || { echo "mutate.sh: $test fails on the clean kernel" >&2; echo "$output"; exit 1; }
+    done < <(printf '%s\n' "${tests[@]}" | sort -u)
+    echo "unchanged: all pass"
+fi
+for ((index = 0; index < ${#titles[@]}; index++)); do try "$index"; done
 [ "$survivors" -eq 0 ] || { echo "mutate.sh: $survivors mutations survived" >&2; exit 1; }
