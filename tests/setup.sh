@@ -42,6 +42,10 @@ test libgoogle-perftools-dev library libtcmalloc.so
 test valgrind command valgrind
 test afl++ command afl-clang-fast
 test torsocks command torsocks
+test fakeroot command fakeroot
+test faketime command faketime
+test eatmydata command eatmydata
+test libuid-wrapper library libuid_wrapper.so
 test nodejs command node
 test node-typescript command tsc
 test sqlite3 command sqlite3

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use prezero_sys::process;
+use rustix::fs::{CWD, readlinkat};
 
 /// An object that is loaded, by its handle.
 pub(super) struct Caller {
@@ -130,7 +131,8 @@ impl Caller {
         };
         if name.is_empty() {
             // Some versions of libc do not know the program's own until they used it.
-            let file = std::fs::read_link("/proc/self/exe").ok()?;
+            let file = readlinkat(CWD, c"/proc/self/exe", Vec::new()).ok()?;
+            let file = Path::new(OsStr::from_bytes(file.to_bytes()));
             return file.parent().map(|folder| folder.as_os_str().as_bytes().to_vec());
         }
         if name.to_bytes()[0] == b'/' {

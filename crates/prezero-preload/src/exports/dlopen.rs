@@ -16,6 +16,8 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
 use super::caller::Caller;
 use super::deep;
 use crate::process;
@@ -174,7 +176,8 @@ fn by_name(name: &CStr, flags: c_int, caller: Option<Caller>) -> *mut c_void {
     let file = Path::new(OsStr::from_bytes(name.to_bytes()));
     for folder in caller.map(|caller| caller.folders()).unwrap_or_default() {
         let file = folder.join(file);
-        if file.exists()
+        // Not by libc: another preloaded library may hook its calls, and wait for the lock that it holds around this one.
+        if accessat(CWD, &file, Access::EXISTS, AtFlags::empty()).is_ok()
             && let Ok(file) = CString::new(file.into_os_string().into_encoded_bytes())
         {
             let handle = next(&file, flags);

@@ -47,6 +47,7 @@ fn may_be() -> bool {
 
 /// Whether the process may have some mappings more (`vm.max_map_count`) than a zone and its scrubd take. The kernel does
 /// not say how many there are, so a page here and there is made another mapping.
+#[inline(never)]
 fn has_spare_mappings() -> bool {
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
     /// Mappings that each page in another protection adds.

@@ -30,6 +30,7 @@ macro_rules! with_space {
         })*
 
         /// The process has a limit of address space: what its calls find no room for is asked for again.
+        #[inline(never)]
         pub fn begins() {
             static BEGUN: AtomicBool = AtomicBool::new(false);
             if !BEGUN.swap(true, Ordering::Relaxed) {

@@ -31,8 +31,13 @@ static long fill(const char *how)
 		char *all = mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		CHECK(all != MAP_FAILED);
-		for (char *more; (more = mremap(all, ++times * MIB, (times + 1) * MIB, MREMAP_MAYMOVE)) != MAP_FAILED;)
+		for (times = 1;; times++) {
+			char *more = mremap(all, times * MIB, (times + 1) * MIB, MREMAP_MAYMOVE);
+
+			if (more == MAP_FAILED)
+				break;
 			all = more;
+		}
 	}
 	if (!strcmp(how, "threads")) {
 		pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
