@@ -27,7 +27,7 @@ build() {
 
 kunit() {
     build um || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=240 \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=90 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" kunit,prezero 2>&1
 }
 
