@@ -371,7 +371,7 @@ mod tests {
                 ("proc/pressure/memory", ""),
             ],
         );
-        assert_eq!(machine.marks(Mark::Note).len(), 9, "{:?}", machine.marks(Mark::Note));
+        assert_eq!(machine.marks(Mark::Note).len(), 8, "{:?}", machine.marks(Mark::Note));
         assert_eq!(machine.found("CPU limit").is, "0.50 CPUs (cgroup)");
         assert_eq!(machine.found("memory limit").is, "256 MiB (cgroup)");
         assert_eq!(machine.found("filters (seccomp)").is, "3");
@@ -414,6 +414,6 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_looked_at() {
-        assert_eq!(all(&Host::here()).len(), 14);
+        assert_eq!(all(&Host::here()).len(), 13);
     }
 }
