@@ -257,7 +257,10 @@ fn fill() {
         names().position(|each| each == name).map_or(std::ptr::null_mut(), |at| found[at])
     });
     company::look();
-    whole::look(of_family);
+    // A sanitizer's own functions may not be called before it has begun, and its allocator has the program to itself.
+    if !company::is_sanitized() {
+        whole::look(of_family);
+    }
     for (address, (_, slot)) in found.into_iter().zip(NAMED) {
         if !address.is_null() {
             slot.store(address, Ordering::Relaxed);
