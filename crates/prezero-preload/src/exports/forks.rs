@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 
+use crate::compat::errno::Errno;
 use crate::compat::next;
 use crate::process::fork::{self, without_handlers};
 use crate::process::report;
@@ -80,10 +81,23 @@ pub fn is_a_copy(flags: u64) -> bool {
 /// # Safety
 /// As in the kernel.
 pub unsafe fn clone3(given: *mut c_void, len: usize, call: impl Fn() -> c_long) -> c_long {
-    // SAFETY: the caller keeps the contract of `clone3`: the kernel reads so much of it.
-    if !given.is_null() && len >= 8 && is_a_copy(unsafe { given.cast::<u64>().read_unaligned() }) {
-        without_handlers(call)
-    } else {
-        call()
+    let flags = if len >= 8 { readable(given) } else { None };
+    if flags.is_some_and(is_a_copy) { without_handlers(call) } else { call() }
+}
+
+/// The word at an address of the program's, if there is one: the kernel says so, and raises no signal.
+fn readable(at: *mut c_void) -> Option<u64> {
+    let mut word = 0u64;
+    let to = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of::<u64>() };
+    let from = libc::iovec { iov_base: at, iov_len: size_of::<u64>() };
+    let errno = Errno::save();
+    // SAFETY: the kernel writes to the word, and copes with any other address.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+    let refused = read < 0 && Errno::save().number() != libc::EFAULT;
+    errno.restore();
+    if refused && !at.is_null() {
+        // SAFETY: a filter refuses the call; the program's promise to `clone3` is that so much can be read.
+        return Some(unsafe { at.cast::<u64>().read_unaligned() });
     }
+    (read == size_of::<u64>() as isize).then_some(word)
 }

@@ -29,7 +29,7 @@ use libc::{iovec, pid_t, rlimit};
 use prezero_core::{Heap, PAGE};
 
 use super::filters::{PR_SET_VMA, confined_by, confined_by_call};
-use super::limits::before_limit;
+use super::limits::limited;
 use super::rights::{change_root, enter, leave};
 use crate::compat::errno::Errno;
 use crate::compat::next;
@@ -93,8 +93,12 @@ pub(super) unsafe fn change(number: c_long, words: Words, call: impl Fn(Words) -
                 }
                 return confined_by(a as c_int, [b, c, d], || call(words));
             }
-            libc::SYS_setrlimit => before_limit(0, a as c_uint, b as *const rlimit),
-            libc::SYS_prlimit64 => before_limit(a as pid_t, b as c_uint, c as *const rlimit),
+            libc::SYS_setrlimit => {
+                return limited((0, a as c_uint, b as *const rlimit), || call(words));
+            }
+            libc::SYS_prlimit64 => {
+                return limited((a as pid_t, b as c_uint, c as *const rlimit), || call(words));
+            }
             libc::SYS_chroot => return change_root(|| call(words)),
             libc::SYS_setns => return enter(b as c_int, || call(words)),
             libc::SYS_unshare => return leave(a as c_int, || call(words)),
@@ -344,6 +348,9 @@ unsafe fn remap(words: Words, call: impl Fn(Words) -> isize) -> isize {
     let [at, old, new, flags, to, _] = words;
     let flags = flags as c_int;
     let is_fixed = flags & libc::MREMAP_FIXED != 0;
+    if is_refused(words) {
+        return call(words);
+    }
     if is_fixed {
         // SAFETY: the caller keeps the contract of `mremap`: it gives up what lies there.
         unsafe { mark(to, new) };
@@ -364,12 +371,28 @@ unsafe fn remap(words: Words, call: impl Fn(Words) -> isize) -> isize {
             let tail = at + new..at + old;
             return if tail.is_empty() || seal(&tail) == 0 { at as isize } else { FAILED };
         }
-        if flags & libc::MREMAP_MAYMOVE == 0 || new == 0 {
-            Errno::set(if new == 0 || flags != 0 { libc::EINVAL } else { libc::ENOMEM });
+        if flags & libc::MREMAP_MAYMOVE == 0 {
+            Errno::set(libc::ENOMEM);
             return FAILED;
         }
         move_out(at, old, new, is_fixed.then_some(to), call)
     }
+}
+
+/// Whether the kernel refuses a `mremap` for its words alone, and leaves all as it is.
+fn is_refused([at, old, new, flags, to, _]: Words) -> bool {
+    let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let flags = flags as c_int;
+    let (moves, is_fixed) = (flags & libc::MREMAP_MAYMOVE != 0, flags & libc::MREMAP_FIXED != 0);
+    let whole = |len: usize| len.checked_next_multiple_of(PAGE);
+    let (Some(old), Some(new)) = (whole(old), whole(new)) else { return true };
+    let ends = |at: usize, len: usize| at.checked_add(len);
+    let (Some(end), Some(to_end)) = (ends(at, old), ends(to, new)) else { return true };
+    let overlaps = to < end && at < to_end;
+    flags & !known != 0
+        || new == 0
+        || is_fixed && (!moves || !to.is_multiple_of(PAGE) || overlaps)
+        || flags & libc::MREMAP_DONTUNMAP != 0 && (!moves || old != new)
 }
 
 /// Moves zone pages out of the zone and leaves inaccessible ones, with no moment at
@@ -400,7 +423,10 @@ unsafe fn move_out(
         if call([at, len, len, flags as usize, room.addr(), 0]) == FAILED {
             // A kernel before 5.7 does not know DONTUNMAP.
             let errno = Errno::save();
-            next::munmap(room, new);
+            // What it replaced of the zone is no hole.
+            unmap(room.addr(), new, |[at, len, ..]| {
+                next::munmap(ptr::without_provenance_mut(at), len) as isize
+            });
             errno.restore();
             return FAILED;
         }

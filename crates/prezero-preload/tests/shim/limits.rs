@@ -173,3 +173,13 @@ fn address_space_grows_with_what_a_program_uses() {
     assert_eq!(run(&mut bare(&program)), "good\n");
     assert_eq!(run(shimmed(&program).env("PREZERO_DECAY", "1")), "good\n");
 }
+
+#[test]
+fn a_call_that_lacked_no_task_is_made_once() {
+    let program = compile("limits_once.c", &[]);
+    let said = program.with_extension("said");
+    for verify in ["sample", "full"] {
+        let _ = std::fs::remove_file(&said);
+        assert_eq!(run(shimmed(&program).arg(&said).env("PREZERO_VERIFY", verify)), "good\n");
+    }
+}

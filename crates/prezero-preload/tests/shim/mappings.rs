@@ -19,6 +19,11 @@ fn each_call_does_to_a_block_what_it_does_to_other_memory() {
 }
 
 #[test]
+fn what_the_kernel_refuses_leaves_a_block_as_it_was() {
+    assert_eq!(run_c("mappings_refused.c"), "good\n");
+}
+
+#[test]
 fn idle_memory_is_left_out_of_core_dumps() {
     let program = compile("mappings_dumped.c", &[]);
     assert_eq!(run(shimmed(program).env("PREZERO_DECAY", "1000")), "good\n");

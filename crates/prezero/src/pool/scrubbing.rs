@@ -42,7 +42,7 @@ const WANTED: u64 = 1 << 2;
 const PAGES_SHIFT: u32 = 3;
 const FIRST_SHIFT: u32 = 14;
 const ONE_GENERATION: u64 = 1 << 44;
-const ONE_FORK: u64 = 1 << 56;
+const ONE_FORK: u64 = 1 << 52;
 const GENERATION: u64 = ONE_FORK - ONE_GENERATION;
 const FORKS: u64 = !(ONE_FORK - 1);
 
