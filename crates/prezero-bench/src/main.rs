@@ -189,7 +189,9 @@ fn parsed() -> Result<(Line, String), clap::Error> {
 
 fn main() -> ExitCode {
     match parsed() {
-        Ok((line, name)) => outcome::told("bench", line.run(&name)),
+        Ok((line, name)) => {
+            outcome::told("bench", line.run(&name).and_then(|()| progress::whole()))
+        }
         Err(error) => outcome::refuse(&error, command(), |_| outcome::USAGE),
     }
 }
@@ -254,9 +256,10 @@ impl Bench {
         let report = case.measure();
         progress::end();
         let taken = output.put(report?)?;
-        let Some(folder) = keep else { return Ok(()) };
-        ensure!(taken.complete, "--keep: interrupted, so nothing was kept");
-        results::keep(folder, taken)
+        match keep {
+            Some(folder) if taken.complete => results::keep(folder, taken),
+            _ => Ok(()),
+        }
     }
 }
 
