@@ -37,7 +37,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use cases::latency::{Ideal, Latency, Options};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use figure::Case;

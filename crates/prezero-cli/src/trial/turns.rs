@@ -149,7 +149,9 @@ fn of_few(these: &[f64], those: &[f64]) -> f64 {
     let n = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / n;
     let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    (student * (variance / n).sqrt()).exp_m1()
+    let noise = (student * (variance / n).sqrt()).exp_m1();
+    // More than all of it says nothing.
+    if noise < 1.0 { noise } else { f64::INFINITY }
 }
 
 /// Ticks of all CPUs while runs went on.
