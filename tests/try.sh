@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM
+# A pipe that does not end is refused.
+exec </dev/null
 fail() {
     echo "try: $1" >&2
     exit 1
@@ -104,6 +106,6 @@ print(f"{20 / (time.monotonic() - began):.1f} requests a second")
 PYTHON
 try --pairs 2 --measure "python3 $dir/load.py $dir/socket && rm -f $dir/socket" \
     --figure '([0-9.]+) requests' -- python3 "$dir/serve.py" "$dir/socket" >"$dir/said" || fail "a service"
-grep -q ' figure ' "$dir/said" && grep -q ' load ' "$dir/said" || fail "a service: $(cat "$dir/said")"
+grep -q '^figure ' "$dir/said" && grep -q '^load ' "$dir/said" || fail "a service: $(cat "$dir/said")"
 pgrep -f "$dir/serve.py" && fail "a service that goes on"
 echo "try: programs that gain, do not, fail and serve: good"

@@ -256,10 +256,8 @@ impl Bench {
         let report = case.measure();
         progress::end();
         let taken = output.put(report?)?;
-        match keep {
-            Some(folder) if taken.complete => results::keep(folder, taken),
-            _ => Ok(()),
-        }
+        let Some(folder) = keep.filter(|_| taken.complete) else { return Ok(()) };
+        results::keep(folder, taken)
     }
 }
 

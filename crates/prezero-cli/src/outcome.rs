@@ -75,7 +75,7 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
     ExitCode::from(status(&place))
 }
 
-/// Prints help or the version. One that cannot be written helps nobody.
+/// Prints help or the version. One that cannot be written is no success.
 fn helped(error: &clap::Error) -> ExitCode {
     let outcome = error.print().and_then(|()| std::io::stdout().flush());
     match outcome {

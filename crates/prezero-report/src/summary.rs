@@ -168,7 +168,7 @@ fn write_paid(of: &Snapshot, out: &mut impl Write) -> fmt::Result {
             let off = if of.gauges.never_scrubs { "; scrubbing is off" } else { "" };
             write!(out, ", which gave {} back{off}", bytes(of.get(ReleasedBytes)))?;
         } else {
-            // What lies zero at the end was made for nobody.
+            // What lies zero at the end was never used.
             let waste =
                 of.get(WasteBytes) + of.get(UnusedZeroBytes) + of.gauges.resident_zero_bytes;
             write!(out, ", for {} scrubbed", bytes(scrubbed))?;

@@ -2,8 +2,8 @@
 //!
 //! Each turn runs the program in four ways, in random order: as it is, under `prezero run`, under
 //! `prezero run --scrub-start never`, and with glibc told to keep its memory. A first turn is not counted: it brings
-//! the program and its files into the page cache. Of a program that runs so long that the time has too few turns of
-//! four, a turn is the first two, and one plain run alone comes before. The first run under prezero writes the counters
+//! the program and its files into the page cache. Where the time has too few turns of four, a turn is the first
+//! two, and one plain run alone comes before. The first run under prezero writes the counters
 //! that the verdict's reason comes from.
 //!
 //! A program that fails is not measured.

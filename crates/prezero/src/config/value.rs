@@ -76,11 +76,8 @@ impl Setting for usize {
 impl Setting for Duration {
     const KIND: Kind<Duration> = Kind {
         read: |text, _, _| {
-            let time =
-                time(text).ok_or("not a time; give seconds, or a unit too: 10, 500ms, 2m")?;
-            Some(time)
-                .filter(|&time| time <= MAX_TIME)
-                .ok_or("too long a time; give 1000000000 seconds or less")
+            let time = time(text).ok_or("not a time; give 10, 500ms or 2m")?;
+            (time <= MAX_TIME).then_some(time).ok_or("too long; give 1000000000 seconds or less")
         },
         show: |time, _, f| {
             write!(f, "{}", time.as_secs())?;
