@@ -36,8 +36,8 @@ pub fn write_summary(
     if zero + plain + refused == 0 {
         writeln!(
             out,
-            "prezero: nothing was asked of the zone: \
-             no allocation was as large as --threshold and at most {}",
+            "prezero: no difference: the program asked for no block \
+             from --threshold (128 KiB unless set) to {}",
             bytes(MAX_ORDER.bytes() as u64)
         )?;
     } else {
@@ -357,7 +357,10 @@ mod tests {
         let lines = lines(&counted(&[]));
 
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].ends_with("as large as --threshold and at most 1.0 GiB"), "{lines:?}");
+        assert!(
+            lines[0].ends_with("no block from --threshold (128 KiB unless set) to 1.0 GiB"),
+            "{lines:?}"
+        );
     }
 
     #[test]
