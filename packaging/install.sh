@@ -4,6 +4,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 destination=$1 prefix=$2
+case $prefix in
+'' | /*) ;;
+*)
+    echo "install: PREFIX=$prefix: give an absolute path: PREFIX=$PWD/$prefix" >&2
+    exit 1
+    ;;
+esac
 bin=target/release libraries=target/library
 manifest=$prefix/lib/prezero/installed
 stage=$(mktemp -d)

@@ -57,6 +57,8 @@ rmdir "$dir/root/opt/zero/bin"
 everything "$dir/root" | diff "$dir/before" - || fail "make uninstall leaves something, or takes too much"
 if make --no-print-directory uninstall DESTDIR="$dir/root" PREFIX=/opt/zero >"$dir/log" 2>&1; then fail "it uninstalls twice"; fi
 grep -q '^uninstall: .* nothing was installed' "$dir/log" || fail "it does not say that nothing is there"
+if make --no-print-directory install PREFIX=target/relative >"$dir/log" 2>&1; then fail "it installs into a relative path"; fi
+grep -q "^install: PREFIX=target/relative: give an absolute path" "$dir/log" || fail "$(tail -n 5 "$dir/log")"
 
 # Without Debian's tools there is no package, and one line says so.
 mkdir "$dir/tools"

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM
+# A pipe that does not end is refused.
+exec </dev/null
 fail() {
     echo "try: $1" >&2
     exit 1
@@ -61,7 +63,14 @@ grep -q 'it asks for nothing that prezero serves' "$dir/said" || fail "sleep: $(
 
 # What it reads is read anew each time, and its status is the same each time.
 echo input | cat >"$dir/input"
-try --pairs 1 --json -- sh -c 'read word && test "$word" = input; exit 3' <"$dir/input" >"$dir/json" || fail "status 3 is no failure"
+script='read word && test "$word" = input && exit 3'
+try --pairs 1 --status 3 --json -- sh -c "$script" <"$dir/input" >"$dir/json" || fail "status 3 is no failure"
+{ echo no; cat "$dir/input"; } >"$dir/both"
+{ read -r _; try --pairs 1 --status 3 --json -- sh -c "$script" >"$dir/json"; } <"$dir/both" || fail "a file is read from its beginning"
+# shellcheck disable=SC2002 # a pipe is what is tried
+cat "$dir/input" | try --pairs 1 --status 3 --json -- sh -c "$script" >"$dir/json" || fail "a pipe is read once"
+try -- sh -c 'echo broken >&2; exit 3' 2>"$dir/said" && fail "a program that fails is measured"
+grep -q 'exit status: 3; it said: broken; give --status 3' "$dir/said" || fail "$(cat "$dir/said")"
 
 cc -static -x c -o "$dir/static" - <<'C'
 int main(void) { return 0; }
@@ -97,6 +106,6 @@ print(f"{20 / (time.monotonic() - began):.1f} requests a second")
 PYTHON
 try --pairs 2 --measure "python3 $dir/load.py $dir/socket && rm -f $dir/socket" \
     --figure '([0-9.]+) requests' -- python3 "$dir/serve.py" "$dir/socket" >"$dir/said" || fail "a service"
-grep -q ' figure ' "$dir/said" && grep -q ' load ' "$dir/said" || fail "a service: $(cat "$dir/said")"
+grep -q '^figure ' "$dir/said" && grep -q '^load ' "$dir/said" || fail "a service: $(cat "$dir/said")"
 pgrep -f "$dir/serve.py" && fail "a service that goes on"
 echo "try: programs that gain, do not, fail and serve: good"

@@ -37,7 +37,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use cases::latency::{Ideal, Latency, Options};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use figure::Case;
@@ -189,7 +189,9 @@ fn parsed() -> Result<(Line, String), clap::Error> {
 
 fn main() -> ExitCode {
     match parsed() {
-        Ok((line, name)) => outcome::told("bench", line.run(&name)),
+        Ok((line, name)) => {
+            outcome::told("bench", line.run(&name).and_then(|()| progress::whole()))
+        }
         Err(error) => outcome::refuse(&error, command(), |_| outcome::USAGE),
     }
 }
@@ -254,8 +256,7 @@ impl Bench {
         let report = case.measure();
         progress::end();
         let taken = output.put(report?)?;
-        let Some(folder) = keep else { return Ok(()) };
-        ensure!(taken.complete, "--keep: interrupted, so nothing was kept");
+        let Some(folder) = keep.filter(|_| taken.complete) else { return Ok(()) };
         results::keep(folder, taken)
     }
 }

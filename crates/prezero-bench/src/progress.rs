@@ -19,10 +19,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, set_parent_process_death_signal,
 };
 
-/// The user pressed Ctrl-C.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
+pub use prezero_cli::outcome::Interrupted;
 
 /// When that was first, ns of the monotonic clock; 0: never.
 static PRESSED_AT: AtomicU64 = AtomicU64::new(0);
@@ -64,6 +61,14 @@ pub fn listen() {
         }
         libc::signal(libc::SIGINT, handler as libc::sighandler_t);
     }
+}
+
+/// That nothing was left out.
+///
+/// # Errors
+/// [`Interrupted`], which is no success of a command whatever it has shown.
+pub fn whole() -> Result<()> {
+    if interrupted() { Err(Interrupted.into()) } else { Ok(()) }
 }
 
 /// Whether the user pressed Ctrl-C.
@@ -108,9 +113,7 @@ pub fn expect(steps: usize) {
 /// # Errors
 /// [`Interrupted`], if the user pressed Ctrl-C.
 pub fn step(label: &str) -> Result<()> {
-    if interrupted() {
-        return Err(Interrupted.into());
-    }
+    whole()?;
     let Ok(mut bar) = BAR.lock() else { return Ok(()) };
     let line = match &mut *bar {
         Some(bar) => {

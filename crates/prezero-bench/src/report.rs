@@ -113,7 +113,7 @@ impl Report {
             if progress::interrupted() && !file.exists() {
                 break; // before it had anything to write
             }
-            ensure!(status.success(), "bench {name}: {status}");
+            ensure!(status.success() || progress::interrupted(), "bench {name}: {status}");
             files.push(file);
         }
         Ok(files)

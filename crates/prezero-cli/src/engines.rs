@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::clear::{self, Cache};
 
 use crate::bare::{self, Memory};
+use crate::letters;
 
 /// What fits into a core's own cache.
 const HOT: usize = 1 << 20;
@@ -32,7 +33,7 @@ pub fn list() -> std::io::Result<()> {
     for column in table.column_iter_mut().skip(2).take(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    prezero_sys::print!("{table}\n")
+    prezero_sys::print!("{}\n", letters::shown(table.to_string()))
 }
 
 fn place(cache: Cache) -> &'static str {

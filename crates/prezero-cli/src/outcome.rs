@@ -1,5 +1,6 @@
 //! How a command ends: a status, and one line for what went wrong.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Command;
@@ -19,6 +20,14 @@ const SLIPS: usize = 1;
 /// Exit status of a command whose reader has seen enough: that of one which `SIGPIPE` ends.
 const UNREAD: u8 = 128 + 13;
 
+/// Exit status of a command that the user ended: that of one which `SIGINT` ends.
+pub const ENDED: u8 = 128 + 2;
+
+/// The user ended a command before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
 /// The exit status of `command`; its error is told in one line, but for a reader that is gone.
 /// An error that begins with an option is that option's, and ends as every mistake in the command line.
 pub fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
@@ -28,7 +37,8 @@ pub fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
         Err(error) => {
             let line = format!("{error:#}");
             prezero_sys::tell!("prezero: {command}: {line}");
-            ExitCode::from(status(&line))
+            let ended = error.is::<Interrupted>().then_some(ENDED);
+            ExitCode::from(ended.unwrap_or_else(|| status(&line)))
         }
     }
 }
@@ -49,7 +59,7 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return helped(error),
         _ => {}
     }
     let place = asked(command.clone(), std::env::args().skip(1));
@@ -63,6 +73,15 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
         meant(error, &command).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
     prezero_sys::tell!("{}: {line}{meant}; see `{place} --help`", place.replace(' ', ": "));
     ExitCode::from(status(&place))
+}
+
+/// Prints help or the version. One that cannot be written is no success.
+fn helped(error: &clap::Error) -> ExitCode {
+    let outcome = error.print().and_then(|()| std::io::stdout().flush());
+    match outcome {
+        Ok(()) => ExitCode::from(error.exit_code() as u8),
+        error => told("help", error.map_err(Into::into)),
+    }
 }
 
 /// What clap takes for what was meant: `tip: a similar argument exists: '--scrub-rate'`.

@@ -68,6 +68,9 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
+/// What a newcomer asks first, in the help's order; the others come behind, as their table has them.
+const FIRST: [&str; 6] = ["stats", "limit", "decay", "threshold", "huge", "verify"];
+
 /// The knobs that were given, as options or as variables; what is not given is not here.
 struct GivenKnobs(Vec<(&'static Knob, Origin, String)>);
 
@@ -79,6 +82,7 @@ impl Args for GivenKnobs {
                 .env(knob.variable)
                 .hide_env(true)
                 .value_name(knob.value)
+                .display_order(FIRST.iter().position(|it| *it == knob.name).unwrap_or(FIRST.len()))
                 .allow_negative_numbers(true)
                 .help(knob.help)
                 .long_help(knob.detail)

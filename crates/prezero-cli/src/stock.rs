@@ -12,6 +12,7 @@ use prezerod::protocol::{Drain, Page, Report, Want};
 use serde_json::Value;
 
 use crate::claim::Wait;
+use crate::letters;
 
 /// A broker that says nothing for this time is stopped.
 /// Fixed: a person who waits at a terminal.
@@ -92,7 +93,7 @@ impl Stock {
         } else if self.json {
             prezero_sys::print!("{}\n", escape::json(&text))?;
         } else {
-            prezero_sys::print!("{}", render(&serde_json::from_str(&text)?))?;
+            prezero_sys::print!("{}", letters::shown(render(&serde_json::from_str(&text)?)))?;
         }
         Ok(())
     }

@@ -124,7 +124,7 @@ fn a_program_that_is_tried_has_the_signals_that_it_was_given() {
         let _ = fs::remove_file(&file);
         let mut command = Command::new(PREZERO);
         command.args(["try", "--pairs", "1", "--", "sh", "-c", &script]).stdout(Stdio::null());
-        command.env("PREZERO_LIB", library());
+        command.stdin(Stdio::null()).env("PREZERO_LIB", library());
         // SAFETY: one system call.
         unsafe {
             command.pre_exec(move || {

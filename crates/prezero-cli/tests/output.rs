@@ -40,6 +40,29 @@ fn a_message_that_cannot_be_written_changes_no_status() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_no_success() {
+    let _alone = alone();
+    for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let output = prezero(arguments).stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        let output = prezero(arguments).stdout(unread()).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(141), &b""[..]));
+        assert!(prezero(arguments).stdout(Stdio::null()).status().unwrap().success());
+    }
+}
+
+#[test]
+fn a_locale_without_other_letters_has_ascii_alone() {
+    let _alone = alone();
+    let engines = |locale| {
+        let output = prezero(&["engines"]).env("LC_ALL", locale).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(engines("C").is_ascii() && engines("C.UTF-8").contains('─'));
+}
+
+#[test]
 fn output_for_a_full_disk_fails_in_one_line_and_for_no_reader_in_silence() {
     let _alone = alone();
     let output = prezero(&["engines"]).stdout(full()).output().unwrap();

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 #[path = "../../../tests/common/script.rs"]
@@ -64,7 +64,7 @@ fn the_status_and_the_signal_are_the_programs_own() {
 #[test]
 fn the_program_keeps_the_pid_its_name_and_its_arguments() {
     let child = run(&["--", "sh", "-c", "echo $$ ${PREZERO_PID%%:*} $0 $1", "--limit", "a b"])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let pid = child.id();
@@ -233,6 +233,7 @@ fn what_would_never_begin_or_end_is_refused_at_once() {
         (&["try", "--for", "0", "--", "true"], 2, "give 10s or more"),
         (&["try", "--measure", "", "--", "true"], 2, "give the command of the load"),
         (&["try", "--figure", "(", "--", "true"], 2, "--figure (: "),
+        (&["try", "--status", "256", "--", "true"], 2, "256 is not in 0..=255"),
         (&["top", "--delay", "0"], 2, "give seconds, 0.05 to 3600"),
         (&["run", "--", ""], 127, "no such program: \"\" (its name is empty)"),
     ] {
@@ -241,6 +242,50 @@ fn what_would_never_begin_or_end_is_refused_at_once() {
     }
     let (ended, text) = told_by(EMULATOR, &["-m", "1G"]);
     assert!(ended == 127 && text.ends_with("is prezero-qemu itself; name a QEMU"), "{text}");
+}
+
+/// `prezero try` of a script of the shell: how it ends, and what it prints and says.
+fn tried(options: &[&str], script: &str, input: Stdio) -> (Option<i32>, String, String) {
+    let mut command = Command::new(PREZERO);
+    command.arg("try").args(options).args(["--", "sh", "-c", script]).stdin(input);
+    let output = command.env("PREZERO_LIB", library()).env_remove("LD_PRELOAD").output().unwrap();
+    let [printed, said] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    (output.status.code(), printed, said)
+}
+
+#[test]
+fn a_program_that_fails_is_not_tried_unless_that_is_how_it_ends() {
+    let script = "echo oh no >&2; exit 3";
+    let (status, printed, said) = tried(&[], script, Stdio::null());
+    assert_eq!((status, printed.as_str(), said.lines().count()), (Some(1), "", 1), "{said}");
+    let told = "exit status: 3; it said: oh no; give --status 3 if that is how it ends";
+    assert!(said.trim_end().ends_with(told), "{said}");
+    let (status, printed, said) = tried(&["--pairs", "1", "--status", "3"], script, Stdio::null());
+    assert_eq!(status, Some(0), "{said}");
+    let first = printed.lines().next().unwrap();
+    assert!(first.ends_with(": each run: exit status: 3; it said: oh no"), "{printed}");
+    let (status, _, said) = tried(&["--pairs", "1"], "test -z \"$LD_PRELOAD\"", Stdio::null());
+    let told = "prezero ends with exit status: 1, and without prezero with exit status: 0";
+    assert!(status == Some(1) && said.contains(told), "{said}");
+}
+
+#[test]
+fn a_trial_says_how_long_it_takes_and_ends_with_what_can_be_said() {
+    for options in [&["--pairs", "1"][..], &["--pairs", "2"], &["--for", "1ms"]] {
+        let (status, printed, said) = tried(options, "exit 0", Stdio::null());
+        assert!(status == Some(0) && said.starts_with("prezero: try: a run takes "), "{said}");
+        assert!(printed.contains("\nwall ") || printed.contains("\nwall\n"), "{printed}");
+        assert!(!printed.contains("tell nothing"), "{printed}");
+    }
+}
+
+#[test]
+fn every_run_of_a_trial_reads_what_came_through_a_pipe() {
+    let (ours, mut theirs) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut theirs, b"two words\n").unwrap();
+    drop(theirs);
+    let (status, _, said) = tried(&["--pairs", "1"], "test \"$(cat)\" = 'two words'", ours.into());
+    assert_eq!(status, Some(0), "{said}");
 }
 
 #[test]

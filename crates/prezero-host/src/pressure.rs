@@ -23,6 +23,7 @@ mod cgroup;
 mod tasks;
 
 use cgroup::Group;
+pub use cgroup::cpu_quota;
 use tasks::Tasks;
 
 /// Within this time of the last sample [`Pressure::sample`] repeats its verdict without a system

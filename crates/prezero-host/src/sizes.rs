@@ -1,9 +1,10 @@
-//! A number of bytes as people write it: `64K`, `1.5G`.
+//! A number of bytes as people write it, `64K`, `1.5G`, and a time: `10`, `500ms`.
 //!
 //! Parsing uses no heap and never panics; an error is the mend, for its caller to put
 //! behind the name and the value.
 
 use core::fmt;
+use core::time::Duration;
 
 /// Bytes, shown in the largest binary unit that divides them: `64K`, `1536M`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +55,19 @@ pub fn size(text: &str) -> Result<usize, &'static str> {
     usize::try_from(bytes).map_err(|_| "too large a size; give 8T or less")
 }
 
+/// The time that `text` names: seconds, or a number with a unit, `500ms`, `0.5s`, `2m`, `1h`.
+pub fn time(text: &str) -> Option<Duration> {
+    let units = [("ms", 1_000_000), ("s", SECOND), ("m", 60 * SECOND), ("h", 3600 * SECOND)];
+    let known = units.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, *ns)));
+    let (number, unit) = known.unwrap_or((text, SECOND));
+    let (whole, nanos) = decimal(number)?;
+    let all = u128::from(whole) * unit + u128::from(nanos) * unit / SECOND;
+    Some(Duration::new(u64::try_from(all / SECOND).ok()?, (all % SECOND) as u32))
+}
+
+/// In nanoseconds.
+const SECOND: u128 = 1_000_000_000;
+
 /// A decimal number as its whole part and its billionths (digits beyond are cut).
 pub fn decimal(text: &str) -> Option<(u64, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -68,6 +82,26 @@ pub fn decimal(text: &str) -> Option<(u64, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, ms) in [
+            ("30", 30_000),
+            ("30s", 30_000),
+            ("0.5", 500),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1.5h", 5_400_000),
+            ("0", 0),
+        ] {
+            assert_eq!(time(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(time("0.000000001"), Some(Duration::from_nanos(1)));
+        assert_eq!(time(&u64::MAX.to_string()), Some(Duration::from_secs(u64::MAX)));
+        for text in ["", "s", "-1", "5 days", "1e999", "NaN", "ms", "18446744073709551615h"] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_in_every_spelling() {

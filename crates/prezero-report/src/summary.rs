@@ -36,8 +36,8 @@ pub fn write_summary(
     if zero + plain + refused == 0 {
         writeln!(
             out,
-            "prezero: nothing was asked of the zone: \
-             no allocation was as large as --threshold and at most {}",
+            "prezero: no difference: the program asked for no block \
+             from --threshold (128 KiB unless set) to {}",
             bytes(MAX_ORDER.bytes() as u64)
         )?;
     } else {
@@ -168,7 +168,9 @@ fn write_paid(of: &Snapshot, out: &mut impl Write) -> fmt::Result {
             let off = if of.gauges.never_scrubs { "; scrubbing is off" } else { "" };
             write!(out, ", which gave {} back{off}", bytes(of.get(ReleasedBytes)))?;
         } else {
-            let waste = of.get(WasteBytes) + of.get(UnusedZeroBytes);
+            // What lies zero at the end was never used.
+            let waste =
+                of.get(WasteBytes) + of.get(UnusedZeroBytes) + of.gauges.resident_zero_bytes;
             write!(out, ", for {} scrubbed", bytes(scrubbed))?;
             write!(out, ", of which {} in vain", bytes(waste.min(scrubbed)))?;
         }
@@ -301,6 +303,11 @@ mod tests {
             "4.0 KiB in vain; `prezero try` says whether --scrub-start never is better"
         ));
         assert!(costs(50_000_000, MIB, false).ends_with("4.0 KiB in vain"), "a fair one");
+        let scrubbed = [(Counter::ZeroRequests, 1), (Counter::ScrubbedBytes, 36 * MIB)];
+        let mut unused = counted(&[&scrubbed[..], &[(Counter::ScrubdCpuNs, 9)]].concat());
+        unused.gauges.resident_zero_bytes = 36 * MIB;
+        let told = lines(&unused).remove(2);
+        assert!(told.ends_with("for 36.0 MiB scrubbed, of which 36.0 MiB in vain"), "{told}");
         let never = "prezero: paid: 500.0 ms of CPU time that idled, by scrubd, which gave 3.0 MiB back; scrubbing is off";
         assert_eq!(costs(500_000_000, 0, true), never);
     }
@@ -350,7 +357,10 @@ mod tests {
         let lines = lines(&counted(&[]));
 
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].ends_with("as large as --threshold and at most 1.0 GiB"), "{lines:?}");
+        assert!(
+            lines[0].ends_with("no block from --threshold (128 KiB unless set) to 1.0 GiB"),
+            "{lines:?}"
+        );
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! What a machine has that bears on prezero.
 
 use std::fmt::Display;
-use std::path::PathBuf;
 
-use prezero_host::pressure::Pressure;
+use prezero_host::pressure::{Pressure, cpu_quota};
 
 use super::host::Host;
 
@@ -62,54 +61,98 @@ impl Finding {
     }
 }
 
-/// All of them.
+/// What is looked at: of what, where that stands, and what it means.
+type Look = (&'static str, &'static [&'static str], fn(&Host, &'static str) -> Finding);
+
+const LOOKS: [Look; 13] = [
+    ("CPUs", &["proc/loadavg"], cpus),
+    ("overcommit", &["proc/sys/vm/overcommit_memory"], overcommit),
+    ("transparent huge pages", &["sys/kernel/mm", "proc/self/status"], thp),
+    ("huge pages of shared memory", &["sys/kernel/mm"], shmem),
+    ("prezeroing by the kernel", &["proc/sys/vm"], prezeroing),
+    ("free page reporting", &["sys/bus"], reporting),
+    ("memory limit", &["proc/self/cgroup", "sys/fs/cgroup"], memory_limit),
+    ("CPU limit", &["proc/self/cgroup", "sys/fs/cgroup"], cpu_limit),
+    ("address space", &["proc/self/limits"], address_space),
+    ("filters (seccomp)", &["proc/self/status"], seccomp),
+    ("huge page pools", &["sys/kernel/mm"], pools),
+    ("swap", &["proc/meminfo"], swap),
+    ("pressure (PSI)", &["proc/meminfo"], pressure),
+];
+
+/// All of them. What does not stand where it should is unknown.
 pub fn all(host: &Host) -> Vec<Finding> {
-    let always =
-        [cpus(host), overcommit(host), thp(host), shmem(host), prezeroing(host), reporting(host)];
-    let rest = [memory_limit(host), cpu_limit(host), address_space(host)];
-    let last = [seccomp(host), pools(host), swap(host), pressure(host)];
-    always.into_iter().chain(rest).chain(last).collect()
+    let look = |(what, sources, look): Look| match sources.iter().find(|it| !host.has(it)) {
+        None => look(host, what),
+        Some(missing) => {
+            let means = format!("/{missing} cannot be read here");
+            Finding::note(what, UNKNOWN, &means, Some("look where /proc and /sys are mounted"))
+        }
+    };
+    LOOKS.into_iter().map(look).collect()
 }
 
+/// What is, where nothing says it.
+pub const UNKNOWN: &str = "unknown";
 /// Of the CPUs, how many the last minute's load left idle at least.
 const IDLE: f64 = 0.25;
 const HUGE: &str = "sys/kernel/mm/transparent_hugepage";
 
-fn cpus(host: &Host) -> Finding {
+fn cpus(host: &Host, what: &'static str) -> Finding {
     let load = host.text("proc/loadavg");
     let load: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
-    let is = format!("{}, load {load:.2} of the last minute", host.cpus);
-    if (host.cpus as f64) - load >= IDLE {
-        return Finding::good("CPUs", is, "some idle, and scrubd clears on those");
+    // The load is the machine's, of which a container may have a few CPUs.
+    let stat = host.text("proc/stat");
+    let is_one = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' '));
+    let all = stat.lines().filter(is_one).count().max(host.cpus);
+    let of = if all > host.cpus { format!(" of the machine's {all}") } else { String::new() };
+    let is = format!("{}{of}, load {load:.2} of the last minute", host.cpus);
+    if (all as f64) - load >= IDLE {
+        return Finding::good(what, is, "some idle, and scrubd clears on those");
     }
     let means = "none idles: nothing is cleared ahead, and a program is as fast as without";
-    Finding::bad("CPUs", is, means, "leave a CPU to prezero, or look again when the load is lower")
+    Finding::bad(what, is, means, "leave a CPU to prezero, or look again when the load is lower")
 }
 
-fn overcommit(host: &Host) -> Finding {
+fn overcommit(host: &Host, what: &'static str) -> Finding {
     let is = host.text("proc/sys/vm/overcommit_memory");
     if is == "2" {
         let means = "reserved memory counts as used, so `prezero run` makes no zone";
-        return Finding::bad("overcommit", is, means, "sysctl vm.overcommit_memory=0");
+        return Finding::bad(what, is, means, "sysctl vm.overcommit_memory=0");
     }
-    Finding::good("overcommit", is, "a zone may reserve address space that it does not use")
+    Finding::good(what, is, "a zone may reserve address space that it does not use")
 }
 
-fn thp(host: &Host) -> Finding {
-    let what = "transparent huge pages";
-    match host.chosen(&format!("{HUGE}/enabled")).as_deref() {
-        None => Finding::note(what, "not in this kernel", "blocks come in pages of 4 KiB", None),
-        Some("never") => {
-            let means = "a fault for each 4 KiB of a new block; reused blocks are as fast";
-            let mend = format!("echo madvise > /{HUGE}/enabled");
-            Finding::note(what, "never", means, Some(&mend))
-        }
-        Some(is) => Finding::good(what, is, "large blocks come in pages of 2 MiB"),
+fn thp(host: &Host, what: &'static str) -> Finding {
+    // Of this size alone, in newer kernels.
+    let sized = format!("{HUGE}/hugepages-2048kB/enabled");
+    let own = host.chosen(&sized).filter(|is| is != "inherit").map(|is| (is, sized));
+    let all = || Some((host.chosen(&format!("{HUGE}/enabled"))?, format!("{HUGE}/enabled")));
+    let Some((is, file)) = own.or_else(all) else {
+        return Finding::note(what, "not in this kernel", "blocks come in pages of 4 KiB", None);
+    };
+    if is == "never" {
+        let means = "a fault for each 4 KiB of a new block; reused blocks are as fast";
+        return Finding::note(what, is, means, Some(&format!("echo madvise > /{file}")));
     }
+    if host.field("proc/self/status", "THP_enabled:").as_deref() == Some("0") {
+        let means = "blocks come in pages of 4 KiB, in all that is started from here";
+        let mend = "start it where nothing has set PR_SET_THP_DISABLE, which is inherited";
+        return Finding::note(
+            what,
+            format!("{is}, but off for this process (prctl)"),
+            means,
+            Some(mend),
+        );
+    }
+    if reports(host) {
+        let means = "large blocks begin with pages of 4 KiB: see free page reporting";
+        return Finding::note(what, is, means, None);
+    }
+    Finding::good(what, is, "large blocks come in pages of 2 MiB")
 }
 
-fn shmem(host: &Host) -> Finding {
-    let what = "huge pages of shared memory";
+fn shmem(host: &Host, what: &'static str) -> Finding {
     let mend = format!("echo advise > /{HUGE}/shmem_enabled");
     match host.chosen(&format!("{HUGE}/shmem_enabled")).as_deref() {
         None => Finding::note(what, "not in this kernel", "leases need a pool (hugetlb)", None),
@@ -126,9 +169,8 @@ fn shmem(host: &Host) -> Finding {
 }
 
 /// The patch series in `linux/` of this repository.
-fn prezeroing(host: &Host) -> Finding {
+fn prezeroing(host: &Host, what: &'static str) -> Finding {
     const ORDER: &str = "proc/sys/vm/prezero_order";
-    let what = "prezeroing by the kernel";
     match host.text(ORDER).as_str() {
         "" => Finding::good(what, "not in this kernel", "it clears a page at the first touch"),
         "never" => {
@@ -148,16 +190,19 @@ fn prezeroing(host: &Host) -> Finding {
     }
 }
 
-fn reporting(host: &Host) -> Finding {
+/// Whether the hypervisor takes what this machine has free.
+fn reports(host: &Host) -> bool {
     const BALLOONS: &str = "sys/bus/virtio/drivers/virtio_balloon";
     /// `VIRTIO_BALLOON_F_REPORTING`, as sysfs writes it: a digit for each bit.
     const REPORTING: usize = 5;
-    let reports = host.names(BALLOONS).iter().any(|device| {
+    host.names(BALLOONS).iter().any(|device| {
         let features = host.text(format!("{BALLOONS}/{device}/features"));
         features.as_bytes().get(REPORTING) == Some(&b'1')
-    });
-    let what = "free page reporting";
-    if !reports {
+    })
+}
+
+fn reporting(host: &Host, what: &'static str) -> Finding {
+    if !reports(host) {
         return Finding::good(what, "off", "free memory stays with this machine");
     }
     let means = "the hypervisor takes free memory; a new huge page may take milliseconds, so \
@@ -165,8 +210,7 @@ fn reporting(host: &Host) -> Finding {
     Finding::note(what, "on", means, Some("on the host: free-page-reporting=off for the balloon"))
 }
 
-fn memory_limit(host: &Host) -> Finding {
-    let what = "memory limit";
+fn memory_limit(host: &Host, what: &'static str) -> Finding {
     // Version 1 has a number for no limit.
     let total = host.field("proc/meminfo", "MemTotal:").unwrap_or_default();
     let total = total.split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
@@ -180,35 +224,20 @@ fn memory_limit(host: &Host) -> Finding {
     }
 }
 
-/// The cgroup of version 2, its innermost folder first.
-fn groups(host: &Host) -> Vec<PathBuf> {
-    let table = host.text("proc/self/cgroup");
-    let own = table.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = PathBuf::from(own.unwrap_or_default());
-    own.ancestors().map(|path| PathBuf::from("sys/fs/cgroup").join(path)).collect()
-}
-
-fn cpu_limit(host: &Host) -> Finding {
-    let quota = |group: &PathBuf| {
-        let text = host.text(group.join("cpu.max"));
-        let (quota, period) = text.split_once(' ')?;
-        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok().filter(|p| *p > 0.0)?)
-    };
-    let least = groups(host).iter().filter_map(quota).min_by(f64::total_cmp);
-    match least {
-        None => Finding::good("CPU limit", "none (cgroup)", "scrubd costs idle CPUs alone"),
+fn cpu_limit(host: &Host, what: &'static str) -> Finding {
+    match cpu_quota(&host.root) {
+        None => Finding::good(what, "none (cgroup)", "scrubd costs idle CPUs alone"),
         Some(cpus) => {
             let means = "scrubd's CPU time counts against it";
             let mend = "--scrub-rate or --scrub-start never, where the quota is short";
-            Finding::note("CPU limit", format!("{cpus:.2} CPUs (cgroup)"), means, Some(mend))
+            Finding::note(what, format!("{cpus:.2} CPUs (cgroup)"), means, Some(mend))
         }
     }
 }
 
-fn address_space(host: &Host) -> Finding {
+fn address_space(host: &Host, what: &'static str) -> Finding {
     let line = host.field("proc/self/limits", "Max address space").unwrap_or_default();
     let soft = line.split_whitespace().next().unwrap_or("unlimited").to_string();
-    let what = "address space";
     match soft.parse::<u64>() {
         Err(_) => Finding::good(what, "not limited", "a zone may grow to all of memory"),
         Ok(bytes) if bytes < 8 * (64 << 20) => {
@@ -227,17 +256,17 @@ fn address_space(host: &Host) -> Finding {
     }
 }
 
-fn seccomp(host: &Host) -> Finding {
+fn seccomp(host: &Host, what: &'static str) -> Finding {
     let mode = host.field("proc/self/status", "Seccomp:").unwrap_or_else(|| "0".into());
     if mode == "0" {
-        return Finding::good("filters (seccomp)", "none", "prezero may make its system calls");
+        return Finding::good(what, "none", "prezero may make its system calls");
     }
     let means = "`prezero run` tries what a zone calls, and says where a filter ends it";
     let count = host.field("proc/self/status", "Seccomp_filters:").unwrap_or(mode);
-    Finding::note("filters (seccomp)", count, means, None)
+    Finding::note(what, count, means, None)
 }
 
-fn pools(host: &Host) -> Finding {
+fn pools(host: &Host, what: &'static str) -> Finding {
     const POOLS: &str = "sys/kernel/mm/hugepages";
     let mut told = vec![];
     for pool in host.names(POOLS) {
@@ -249,7 +278,6 @@ fn pools(host: &Host) -> Finding {
             told.push(format!("{all} of {mib} MiB, {free} free"));
         }
     }
-    let what = "huge page pools";
     if told.is_empty() {
         let means = "prezerod leases transparent huge pages; `prezero run` needs no pool";
         return Finding::good(what, "none (hugetlb)", means);
@@ -257,19 +285,18 @@ fn pools(host: &Host) -> Finding {
     Finding::good(what, told.join("; "), "prezerod leases from them")
 }
 
-fn swap(host: &Host) -> Finding {
+fn swap(host: &Host, what: &'static str) -> Finding {
     let devices = host.text("proc/swaps").lines().count().saturating_sub(1);
     if devices == 0 {
-        return Finding::good("swap", "none", "idle memory is given back, never written to a disk");
+        return Finding::good(what, "none", "idle memory is given back, never written to a disk");
     }
     let swappiness = host.text("proc/sys/vm/swappiness");
     let is = format!("{devices}, swappiness {swappiness}");
     let means = "idle memory may be written to it before scrubd gives it back";
-    Finding::note("swap", is, means, Some("a shorter --decay, where it swaps"))
+    Finding::note(what, is, means, Some("a shorter --decay, where it swaps"))
 }
 
-fn pressure(host: &Host) -> Finding {
-    let what = "pressure (PSI)";
+fn pressure(host: &Host, what: &'static str) -> Finding {
     if host.text("proc/pressure/memory").is_empty() {
         let means = "scrubd does not see that others wait for memory; decay and limits hold";
         return Finding::note(what, "not there", means, Some("boot with psi=1"));
@@ -313,7 +340,11 @@ mod tests {
     }
 
     const BALLOON: &str = "sys/bus/virtio/drivers/virtio_balloon/virtio3/features";
-    const GOOD: [(&str, &str); 9] = [
+    const GOOD: [(&str, &str); 13] = [
+        ("proc/meminfo", "MemTotal: 4194304 kB\n"),
+        ("proc/self/cgroup", "0::/\n"),
+        ("proc/self/limits", "Max address space  unlimited  unlimited  bytes\n"),
+        ("sys/fs/cgroup/cgroup.procs", "1\n"),
         ("proc/loadavg", "0.30 0.2 0.1 1/2 3\n"),
         ("proc/sys/vm/overcommit_memory", "0\n"),
         ("proc/sys/kernel/osrelease", "6.18.44-x\n"),
@@ -382,6 +413,69 @@ mod tests {
         assert_eq!(machine.found("swap").is, "1, swappiness 60");
         let mend = machine.found("transparent huge pages").mend.unwrap();
         assert_eq!(mend, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+    }
+
+    #[test]
+    fn a_quota_of_version_1_and_a_container_of_a_large_host_are_seen() {
+        let v1 = "4:cpu,cpuacct:/docker/x\n0::/\n";
+        let mount =
+            "30 25 0:26 /docker/x /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n";
+        let folder = "sys/fs/cgroup/cpu,cpuacct";
+        let (quota, period) =
+            (format!("{folder}/cpu.cfs_quota_us"), format!("{folder}/cpu.cfs_period_us"));
+        let files = |of| {
+            [
+                ("proc/self/cgroup", v1),
+                ("proc/self/mountinfo", mount),
+                (quota.as_str(), of),
+                (period.as_str(), "100000\n"),
+                ("proc/loadavg", "5.00 5 5 1/2 3\n"),
+                ("proc/stat", "cpu  1 2\ncpu0 1\ncpu1 1\ncpu2 1\ncpu3 1\ncpu4 1\ncpu5 1\nctxt 1\n"),
+            ]
+        };
+        let machine = changed("v1", &files("150000\n"));
+        assert_eq!(machine.found("CPU limit").is, "1.50 CPUs (cgroup)");
+        assert_eq!(changed("v1-none", &files("-1\n")).found("CPU limit").is, "none (cgroup)");
+        let cpus = machine.found("CPUs");
+        assert_eq!(
+            (cpus.mark, cpus.is.as_str()),
+            (Mark::Good, "2 of the machine's 6, load 5.00 of the last minute")
+        );
+        let busy =
+            changed("busy", &[&files("-1\n")[..], &[("proc/loadavg", "6.5 1 1 1/2 3\n")]].concat());
+        assert_eq!(busy.found("CPUs").mark, Mark::Bad);
+    }
+
+    #[test]
+    fn huge_pages_are_not_promised_where_they_do_not_come() {
+        let of =
+            |name, files: &[(&str, &str)]| changed(name, files).found("transparent huge pages");
+        let disabled = of("prctl", &[("proc/self/status", "Seccomp:\t0\nTHP_enabled:\t0\n")]);
+        assert_eq!(disabled.mark, Mark::Note);
+        assert_eq!(disabled.is, "madvise, but off for this process (prctl)");
+        assert_eq!(of("thp", &[("proc/self/status", "THP_enabled:\t1\n")]).mark, Mark::Good);
+        let sized = format!("{HUGE}/hugepages-2048kB/enabled");
+        let never = of("sized", &[(&sized, "always inherit madvise [never]\n")]);
+        assert_eq!(never.mend, Some(format!("echo madvise > /{sized}")));
+        assert_eq!(of("inherit", &[(&sized, "always [inherit] never\n")]).is, "madvise");
+        let reported = of("reported", &[(BALLOON, "111001\n")]);
+        assert!(!reported.means.contains("2 MiB") && reported.mark == Mark::Note, "{reported:?}");
+    }
+
+    #[test]
+    fn what_is_not_there_to_be_read_is_unknown() {
+        let machine = Machine::with("empty", &[("proc/keep", ""), ("sys/keep", "")]);
+        let all = super::all(&machine.0);
+        assert!(all.iter().all(|it| it.is == UNKNOWN && it.mark == Mark::Note), "{all:?}");
+        for (nth, (hidden, _)) in GOOD.iter().enumerate() {
+            let rest = [&GOOD[..nth], &GOOD[nth + 1..]].concat();
+            let machine = Machine::with(&format!("without-{nth}"), &rest);
+            let sure = |it: &&Finding| {
+                LOOKS.iter().any(|look| look.0 == it.what && look.1.contains(hidden))
+            };
+            let all = super::all(&machine.0);
+            assert!(all.iter().filter(sure).all(|it| it.is == UNKNOWN), "{hidden}: {all:?}");
+        }
     }
 
     #[test]

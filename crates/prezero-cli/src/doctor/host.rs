@@ -17,6 +17,11 @@ impl Host {
         Host { root: "/".into(), cpus: std::thread::available_parallelism().map_or(1, usize::from) }
     }
 
+    /// Whether there is such a file that can be read, or such a folder with something in it.
+    pub fn has(&self, file: &str) -> bool {
+        !self.names(file).is_empty() || std::fs::read(self.root.join(file)).is_ok()
+    }
+
     /// A file, trimmed; empty if there is none.
     pub fn text(&self, file: impl AsRef<Path>) -> String {
         let text = std::fs::read_to_string(self.root.join(file));

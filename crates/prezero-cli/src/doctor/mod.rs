@@ -10,7 +10,7 @@ use anyhow::Result;
 use prezero_sys::memory::promises;
 use serde_json::json;
 
-use self::findings::{Finding, Mark};
+use self::findings::{Finding, Mark, UNKNOWN};
 use self::host::Host;
 use crate::library;
 
@@ -73,6 +73,12 @@ fn as_text(findings: &[Finding]) -> String {
 
 fn verdict(findings: &[Finding]) -> String {
     let count = |mark: Mark| findings.iter().filter(|each| each.mark == mark).count();
+    let unknown = findings.iter().filter(|each| each.is == UNKNOWN).count();
+    if unknown > 0 && count(Mark::Bad) == 0 {
+        return format!(
+            "Of this machine too little is known: {unknown} unknown, nothing seen that stands in the way."
+        );
+    }
     match (count(Mark::Bad), count(Mark::Note)) {
         (0, 0) => "This machine is one where prezero gains.".into(),
         (0, 1) => "This machine is one where prezero gains; 1 note.".into(),
@@ -111,5 +117,10 @@ mod tests {
         assert!(lines[5].starts_with("1 thing stands"), "{text}");
         let json = as_json(&[Finding::note("n", "3", "so", None)]);
         assert!(json.contains("\"mend\": null") && json.contains("gains; 1 note."), "{json}");
+        let dark = as_text(&[Finding::note("n", UNKNOWN, "so", None)]);
+        assert!(
+            dark.ends_with("too little is known: 1 unknown, nothing seen that stands in the way."),
+            "{dark}"
+        );
     }
 }

@@ -31,6 +31,15 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, process: &Process) {
     frame.render_widget(Paragraph::new(orders(process, usize::from(right.height))), right);
 }
 
+/// What was found where zero memory was read back.
+fn zeroes(trust: &str) -> &'static str {
+    match trust {
+        "whole" => "all zeroes were zero",
+        "lost" => "A ZERO WAS NONE: clears all in line",
+        _ => "zeroes: unknown",
+    }
+}
+
 fn about(process: &Process) -> Vec<Line<'static>> {
     let now = &process.now;
     let number = |name| now.number(name);
@@ -40,7 +49,7 @@ fn about(process: &Process) -> Vec<Line<'static>> {
     };
     let line = |text: String| Line::from(text);
     vec![
-        line(format!("scrubd {}, trust {}", now.fact("scrubd"), now.fact("trust"))),
+        line(format!("scrubd {}, {}", now.fact("scrubd"), zeroes(now.fact("trust")))),
         line(format!(
             "hits {}  misses {}  aborts {}",
             count(number("hits")),

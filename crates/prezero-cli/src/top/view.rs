@@ -14,6 +14,7 @@ use super::broker_view::{self, BrokerView};
 use super::picker::Picker;
 use super::process_view;
 use super::watch::{Process, Watch};
+use crate::letters;
 
 /// Headings and widths; 80 columns in all. Where there are fewer, the last ones are left out.
 const COLUMNS: [(&str, u16); 11] = [
@@ -106,6 +107,11 @@ impl View {
         frame.render_widget(Line::from(other_text), other);
         let hints = format!("q leave   {hint}   up/down select   left/right sort   r reverse");
         frame.render_widget(Line::from(hints).style(Modifier::DIM), keys);
+        let cells = frame.buffer_mut().content.iter_mut();
+        for cell in cells.filter(|cell| !cell.symbol().is_ascii()) {
+            let letter = letters::shown(cell.symbol().to_string());
+            cell.set_symbol(&letter);
+        }
     }
 
     fn draw_processes(&self, frame: &mut Frame<'_>, [table, detail]: [Rect; 2], watch: &Watch) {

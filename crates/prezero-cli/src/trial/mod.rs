@@ -2,18 +2,25 @@
 //!
 //! Each turn runs the program in four ways, in random order: as it is, under `prezero run`, under
 //! `prezero run --scrub-start never`, and with glibc told to keep its memory. A first turn is not counted: it brings
-//! the program and its files into the page cache, and its run under prezero writes the counters that the verdict's
-//! reason comes from.
+//! the program and its files into the page cache. Where the time has too few turns of four, a turn is the first
+//! two, and one plain run alone comes before. The first run under prezero writes the counters
+//! that the verdict's reason comes from.
+//!
+//! A program that fails is not measured.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`way`] | the ways to run a program |
+//! | [`input`] | what each run reads |
 //! | [`once`] | one run: a program to its end, or a service and its load |
+//! | [`plan`] | what a turn is, how long turns take, when they end: pure |
 //! | [`turns`] | how many turns, and what they came to |
 //! | [`verdict`] | what that means: pure |
 //! | [`told`] | the table, and JSON |
 
+mod input;
 mod once;
+mod plan;
 mod told;
 mod turns;
 mod verdict;
@@ -25,12 +32,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use regex_lite::Regex;
 
+use self::input::Input;
 use self::once::{Better, Measured};
-use self::turns::{Bound, Taken};
+use self::plan::{Bound, Ended};
+use self::turns::Taken;
 use self::verdict::Verdict;
 use crate::claim::Wait;
 use crate::help::OneScreen;
 use crate::library;
+use crate::outcome::Interrupted;
 use crate::program::{self, Fit};
 
 /// How long turns go on unless the command line says so.
@@ -68,6 +78,9 @@ pub struct Try {
         hide_default_value = true
     )]
     better: Better,
+    /// How PROGRAM ends when it does its work [0]
+    #[arg(long, value_name = "N", conflicts_with = "measure")]
+    status: Option<u8>,
     /// Print one JSON object with every run
     #[arg(long)]
     json: bool,
@@ -84,7 +97,7 @@ pub struct Try {
 fn turns_of(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(turns) if turns > 0 => Ok(turns),
-        _ => Err("give a number from 1 up; a verdict takes 4".into()),
+        _ => Err("give a number from 1 up".into()),
     }
 }
 
@@ -108,7 +121,7 @@ impl Try {
     /// # Errors
     /// The program does not run, or not as it does without prezero.
     pub fn run(&self) -> Result<()> {
-        let measured = self.measured()?;
+        let figure = self.figure()?;
         let path = match program::find(&self.command[0], std::env::var_os("PATH")) {
             Ok(path) => path,
             Err(missing) => bail!("{missing}"),
@@ -126,27 +139,30 @@ impl Try {
         }
         // A run under prezero would be a plain one.
         library::in_front_of(&library::find(library::ALLOCATOR)?, None)?;
-        let taken = turns::take(&measured, &self.command, self.bound()?)?;
+        let measured = Measured { load: self.measure.clone(), figure, input: Input::own()? };
+        let taken = turns::take(&measured, &self.command, self.status.unwrap_or(0), self.bound())?;
         let verdict = Verdict::of(&taken.seen());
-        told::print(&taken, &verdict, self.json)
-    }
-
-    fn bound(&self) -> Result<Bound> {
-        match (self.pairs, self.time) {
-            (Some(pairs), _) => Ok(Bound::Turns(pairs)),
-            (None, time) => Ok(Bound::Time(time.map_or(FOR, |Wait(time)| time))),
+        told::print(&taken, &verdict, self.json)?;
+        match taken.ended {
+            Ended::Interrupted => Err(Interrupted).context("what was measured stands above"),
+            _ => Ok(()),
         }
     }
 
-    fn measured(&self) -> Result<Measured> {
-        let figure = self.figure.as_deref().map(|pattern| {
-            let regex = Regex::new(pattern).with_context(|| format!("--figure {pattern}"))?;
-            if regex.captures_len() < 2 {
-                bail!("--figure {pattern}: no group; write the number as ([0-9.]+)");
-            }
-            Ok((regex, self.better))
-        });
-        Ok(Measured { load: self.measure.clone(), figure: figure.transpose()? })
+    fn bound(&self) -> Bound {
+        match (self.pairs, self.time) {
+            (Some(pairs), _) => Bound::Turns(pairs),
+            (None, time) => Bound::Time(time.map_or(FOR, |Wait(time)| time)),
+        }
+    }
+
+    fn figure(&self) -> Result<Option<(Regex, Better)>> {
+        let Some(pattern) = &self.figure else { return Ok(None) };
+        let regex = Regex::new(pattern).with_context(|| format!("--figure {pattern}"))?;
+        if regex.captures_len() < 2 {
+            bail!("--figure {pattern}: no group; write the number as ([0-9.]+)");
+        }
+        Ok(Some((regex, self.better)))
     }
 }
 

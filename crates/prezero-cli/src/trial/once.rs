@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use regex_lite::Regex;
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::input::Input;
 use super::way::Way;
 use crate::spent::{Spent, Started};
 
@@ -42,6 +43,17 @@ pub struct Measured {
     pub load: Option<String>,
     /// A figure that the load, or the program, prints.
     pub figure: Option<(Regex, Better)>,
+    /// What each run reads.
+    pub input: Input,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct End {
+    /// Its status.
+    pub status: ExitStatus,
+    /// Its last words, as the end of a sentence.
+    pub said: String,
 }
 
 /// A run.
@@ -79,14 +91,14 @@ impl Measured {
     ///
     /// # Errors
     /// It cannot be started, is ended by a signal, or its figure is not there.
-    pub fn once(&self, way: Way, program: &[OsString], counts: bool) -> Result<(Run, ExitStatus)> {
+    pub fn once(&self, way: Way, program: &[OsString], counts: bool) -> Result<(Run, End)> {
         let [out, words, stats] = [(); 3].map(|()| scratch());
         let (mut out, mut words, mut stats) = (out?, words?, stats?);
         let file = if counts { path(&stats) } else { "off".into() };
         let mut command = way.command(program, &file)?;
         let own_output = self.figure.is_some() && self.load.is_none();
         command.stdout(if own_output { out.try_clone()?.into() } else { Stdio::null() });
-        command.stderr(words.try_clone()?).stdin(input()).process_group(0);
+        command.stderr(words.try_clone()?).stdin(self.input.again()?).process_group(0);
         let started = Started::start(&mut command)
             .with_context(|| format!("{} cannot be started", program[0].display()))?;
         GROUP.store(started.pid(), Relaxed);
@@ -97,15 +109,19 @@ impl Measured {
         GROUP.store(0, Relaxed);
         let ((spent, status), load_s) =
             outcome.with_context(|| format!("{}: {}", way.name(), last_words(&mut words)))?;
+        let said = last_words(&mut words);
         if self.load.is_none() && status.code().is_none() && !super::turns::interrupted() {
-            bail!("{}: {status}; {}", way.name(), last_words(&mut words));
+            bail!("{}: {status}; {said}", way.name());
         }
         let figure = match &self.figure {
-            Some((regex, _)) => Some(figure(regex, &read(&mut out))?),
+            Some((regex, _)) => Some(
+                figure(regex, &read(&mut out))
+                    .with_context(|| format!("{}: {status}; {said}", way.name()))?,
+            ),
             None => None,
         };
         let stats = serde_json::from_str(&read(&mut stats)).ok();
-        Ok((Run { spent, load_s, figure, stats }, status))
+        Ok((Run { spent, load_s, figure, stats }, End { status, said }))
     }
 
     /// Loads a service and stops it.
@@ -168,7 +184,7 @@ fn figure(regex: &Regex, text: &str) -> Result<f64> {
 }
 
 /// A file without a name.
-fn scratch() -> Result<File> {
+pub fn scratch() -> Result<File> {
     let file = memfd_create("prezero-try", MemfdFlags::CLOEXEC).context("memfd_create")?;
     Ok(file.into())
 }
@@ -193,13 +209,6 @@ fn last_words(file: &mut File) -> String {
     if text.is_empty() { "it said nothing".into() } else { format!("it said: {}", &text[from..]) }
 }
 
-/// Standard input of a run: a file is read anew each time, all else is empty.
-fn input() -> Stdio {
-    let own = std::fs::metadata("/proc/self/fd/0").is_ok_and(|input| input.is_file());
-    let again = own.then(|| File::open("/proc/self/fd/0").ok()).flatten();
-    again.map_or_else(Stdio::null, Stdio::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,16 +223,17 @@ mod tests {
         assert!(told("took 0").ends_with("0 is no number above 0"));
     }
 
-    fn once(measured: &Measured, script: &str) -> Result<(Run, ExitStatus)> {
+    fn once(measured: &Measured, script: &str) -> Result<(Run, End)> {
         measured.once(Way::Plain, &["sh", "-c", script].map(OsString::from), true)
     }
 
     #[test]
     fn a_program_prints_its_own_figure_and_its_last_words_are_told() {
         let figure = Some((Regex::new("at ([0-9]+)").unwrap(), Better::More));
-        let own = Measured { load: None, figure };
-        let (run, status) = once(&own, "echo at 17; exit 3").unwrap();
-        assert_eq!((run.figure, status.code()), (Some(17.0), Some(3)));
+        let own = Measured { load: None, figure, input: Input::default() };
+        let (run, end) = once(&own, "echo at 17; echo oh no >&2; exit 3").unwrap();
+        assert_eq!((run.figure, end.status.code()), (Some(17.0), Some(3)));
+        assert_eq!(end.said, "it said: oh no");
         assert!(run.stats.is_none() && run.load_s.is_none());
         let error = format!("{:#}", once(&own, "echo oh no >&2; kill -9 $$").unwrap_err());
         assert!(error.contains("plain: signal: 9") && error.ends_with("it said: oh no"), "{error}");
@@ -236,13 +246,14 @@ mod tests {
         let service = format!("sleep 0.2; : >{name}; sleep 1000 & wait");
         let load = Some(format!("test -e {name} && echo 7 a second"));
         let figure = Some((Regex::new("([0-9]+) a second").unwrap(), Better::More));
-        let (run, status) = once(&Measured { load, figure }, &service).unwrap();
+        let input = Input::default;
+        let (run, end) = once(&Measured { load, figure, input: input() }, &service).unwrap();
         std::fs::remove_file(&file).unwrap();
         assert_eq!(run.figure, Some(7.0));
-        assert!(run.load_s.is_some() && !status.success(), "it was ended: {status}");
-        let load = Measured { load: Some("true".into()), figure: None };
+        assert!(run.load_s.is_some() && !end.status.success(), "it was ended: {end:?}");
+        let load = Measured { load: Some("true".into()), figure: None, input: input() };
         assert!(once(&load, "exit 0").is_ok(), "the load may be over before the service ends");
-        let never = Measured { load: Some("false".into()), figure: None };
+        let never = Measured { load: Some("false".into()), figure: None, input: input() };
         let error = format!("{:#}", once(&never, "exit 4").unwrap_err());
         assert!(error.contains("ended before its load succeeded: exit status: 4"), "{error}");
     }

@@ -1,13 +1,13 @@
 //! What turns came to, as a table or as JSON.
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use serde_json::{Value, json};
 
 use super::once::Run;
 use super::turns::Taken;
-use super::verdict::Verdict;
+use super::verdict::{Times, Verdict};
 use super::way::{WAYS, Way};
+use crate::letters;
 use prezero_host::samples::{median, noise};
 
 /// The share of all CPUs' time from which on other programs are named.
@@ -63,66 +63,112 @@ pub fn print(taken: &Taken, verdict: &Verdict, json: bool) -> Result<()> {
         prezero_sys::print!("{:#}\n", as_json(taken, verdict))?;
         return Ok(());
     }
+    let columns = letters::columns();
+    let mut text = String::new();
     if !taken.runs[0].is_empty() {
-        prezero_sys::print!("{}", as_text(taken))?;
+        text = as_text(taken, columns);
     }
-    prezero_sys::print!("{}\n", verdict.text)?;
+    text += &letters::folded(&verdict.text, columns);
+    prezero_sys::print!("{}\n", letters::shown(text))?;
     Ok(())
 }
 
-fn as_text(taken: &Taken) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    let [plain, ours, unscrubbed, keeping] = WAYS.map(Way::name);
-    table.set_header(["", plain, ours, "speed-up", unscrubbed, "speed-up", keeping, "speed-up"]);
-    for row in rows(taken) {
-        let cell = |way| {
-            let samples = taken.of(way, row.of);
-            let noise = noise(&samples)
-                .filter(|noise| *noise < 1.0)
-                .map_or(String::new(), |noise| format!(" ± {:.0} %", (100.0 * noise).ceil()));
-            format!("{}{noise}", shown(median(&samples).unwrap_or(0.0), row.unit))
-        };
-        let times = |way| {
-            let cost =
-                |run: &Run| if row.unit == Unit::Plain { taken.cost(run) } else { (row.of)(run) };
-            let times = taken.times(way, Way::Plain, cost);
-            times.map_or("-".into(), |of| format!("{:.2} ± {:.2}", of.times, of.noise))
-        };
-        table.add_row([
-            row.name.to_string(),
-            cell(Way::Plain),
-            cell(Way::Prezero),
-            times(Way::Prezero),
-            cell(Way::Unscrubbed),
-            times(Way::Unscrubbed),
-            cell(Way::Keeping),
-            times(Way::Keeping),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+/// Columns of a table that is not for a terminal.
+const USUAL: usize = 80;
+
+fn as_text(taken: &Taken, columns: Option<usize>) -> String {
     let turns = taken.runs[0].len();
-    format!(
-        "{}{}: {turns} turn{}, {}; medians; speed-up over plain; CPUs idled {:.0} %\n{table}\n",
-        others(taken.others),
+    let head = format!(
+        "{}: {turns} turn{}, {}; medians; speed-up over plain; CPUs idled {:.0} %",
         taken.program,
         if turns == 1 { "" } else { "s" },
         taken.ended.why(),
         100.0 * taken.idle
-    )
+    );
+    let said = taken.said.as_ref().map(|said| format!("{}: each run: {said}", taken.program));
+    let lines = said.into_iter().chain(others(taken.others)).chain([head]);
+    let head: String = lines.map(|line| letters::folded(&line, columns) + "\n").collect();
+    let most = columns.unwrap_or(USUAL);
+    head + &wide(taken).filter(|table| fits(table, most)).unwrap_or_else(|| narrow(taken))
+}
+
+fn fits(text: &str, columns: usize) -> bool {
+    text.lines().all(|line| line.chars().count() <= columns)
+}
+
+/// The ways that were taken.
+fn ways(taken: &Taken) -> impl Iterator<Item = Way> {
+    WAYS.into_iter().filter(|way| !taken.runs[*way as usize].is_empty())
+}
+
+/// A column for each way; the speed-up stands below what it is of.
+fn wide(taken: &Taken) -> Option<String> {
+    let mut columns = vec![vec![String::new()]];
+    for row in rows(taken) {
+        columns[0].extend([row.name.to_string(), String::new()]);
+    }
+    for way in ways(taken) {
+        let mut column = vec![way.name().to_string()];
+        for row in rows(taken) {
+            let noise = noise(&taken.of(way, row.of)).filter(|noise| *noise < 1.0);
+            let noise =
+                noise.map_or(String::new(), |of| format!(" ± {:.0} %", (100.0 * of).ceil()));
+            column.extend([median_of(taken, way, row) + &noise, speed_up(taken, way, row)]);
+        }
+        columns.push(column);
+    }
+    let width = |column: &Vec<String>| column.iter().map(|cell| cell.chars().count()).max();
+    let widths: Vec<_> = columns.iter().map(width).collect::<Option<_>>()?;
+    let line = |nth: usize| {
+        let cells = columns.iter().zip(&widths).skip(1);
+        let cells: String =
+            cells.map(|(column, width)| format!("  {:>width$}", column[nth])).collect();
+        format!("{:<first$}{cells}\n", columns[0][nth], first = widths[0])
+    };
+    Some((0..columns[0].len()).map(line).collect())
+}
+
+/// A line for each way.
+fn narrow(taken: &Taken) -> String {
+    let mut text = String::new();
+    for row in rows(taken) {
+        text += &format!("{}\n", row.name);
+        for way in ways(taken) {
+            let (median, times) = (median_of(taken, way, row), speed_up(taken, way, row));
+            text += format!(" {:<10} {median:>10}  {times}", way.name()).trim_end();
+            text += "\n";
+        }
+    }
+    text
+}
+
+fn median_of(taken: &Taken, way: Way, row: &Row) -> String {
+    shown(median(&taken.of(way, row.of)).unwrap_or(0.0), row.unit)
+}
+
+/// Over the plain program, with its noise if that is known.
+fn speed_up(taken: &Taken, way: Way, row: &Row) -> String {
+    match times(taken, way, row) {
+        _ if way == Way::Plain => String::new(),
+        None => "-".into(),
+        Some(of) if of.noise.is_finite() => format!("{:.2} ± {:.2}", of.times, of.noise),
+        Some(of) => format!("{:.2}", of.times),
+    }
+}
+
+fn times(taken: &Taken, way: Way, row: &Row) -> Option<Times> {
+    let is_figure = row.unit == Unit::Plain;
+    taken.times(way, Way::Plain, |run| if is_figure { taken.cost(run) } else { (row.of)(run) })
 }
 
 /// A line about a load that is not the program's own.
-fn others(share: f64) -> String {
-    if share < OTHERS {
-        return String::new();
-    }
-    format!(
-        "other programs had {:.0} % of the CPUs' time meanwhile: end them for figures of this one\n",
-        100.0 * share
-    )
+fn others(share: f64) -> Option<String> {
+    (share >= OTHERS).then(|| {
+        let percent = 100.0 * share;
+        format!(
+            "other programs had {percent:.0} % of the CPUs' time meanwhile: end them for figures of this one"
+        )
+    })
 }
 
 fn shown(value: f64, unit: Unit) -> String {
@@ -141,9 +187,7 @@ fn as_json(taken: &Taken, verdict: &Verdict) -> Value {
     let way = |way: Way| {
         let each = rows(taken).into_iter().map(|row| {
             let samples = taken.of(way, row.of);
-            let cost =
-                |run: &Run| if row.unit == Unit::Plain { taken.cost(run) } else { (row.of)(run) };
-            let times = taken.times(way, Way::Plain, cost);
+            let times = times(taken, way, row);
             let told = json!({
                 "median": median(&samples),
                 "noise": noise(&samples),
@@ -161,7 +205,8 @@ fn as_json(taken: &Taken, verdict: &Verdict) -> Value {
         "idle": taken.idle,
         "others": taken.others,
         "ended": format!("{:?}", taken.ended).to_lowercase(),
-        "ways": Value::Object(WAYS.map(way).into_iter().collect()),
+        "said": taken.said,
+        "ways": Value::Object(ways(taken).map(way).collect()),
         "counters": taken.stats,
         "verdict": verdict.outcome.key(),
         "text": verdict.text,
@@ -187,20 +232,45 @@ mod tests {
 
     #[test]
     fn the_table_has_medians_with_their_noise_and_what_is_better_is_higher() {
-        let text = as_text(&taken());
+        let text = as_text(&taken(), None);
         assert!(text.starts_with("prog: 6 turns, as told;"), "{text}");
         let mut one = taken();
         one.runs.iter_mut().for_each(|runs| runs.truncate(1));
-        assert!(as_text(&one).starts_with("prog: 1 turn, as told;"));
-        let text_beside = as_text(&Taken { others: 0.43, ..taken() });
-        assert!(
-            text_beside.starts_with("other programs had 43 % of the CPUs' time"),
-            "{text_beside}"
-        );
-        let wall = text.lines().find(|line| line.contains(" wall ")).unwrap();
-        assert!(wall.contains("1.50 s ± 0 %") && wall.contains("750.0 ms ± 0 %"), "{text}");
-        assert!(wall.contains("2.00 ± 0.00") && wall.contains("1.00 ± 0.00"), "{text}");
+        let text_of_one = as_text(&one, None);
+        assert!(text_of_one.starts_with("prog: 1 turn, as told;"));
+        assert!(text_of_one.contains(" 2.00\n") || text_of_one.contains(" 2.00 "), "{text_of_one}");
+        let said = Some("exit status: 3; it said: so".into());
+        let beside = as_text(&Taken { others: 0.43, said, ..taken() }, None);
+        let lines: Vec<_> = beside.lines().collect();
+        assert_eq!(lines[0], "prog: each run: exit status: 3; it said: so");
+        assert!(lines[1].starts_with("other programs had 43 % of the CPUs' time"), "{beside}");
+        let mut wall = text.lines().skip_while(|line| !line.starts_with("wall "));
+        let (times, ups) = (wall.next().unwrap(), wall.next().unwrap());
+        assert!(times.contains("1.50 s ± 0 %") && times.contains("750.0 ms ± 0 %"), "{text}");
+        assert!(ups.contains("2.00 ± 0.00") && ups.contains("1.00 ± 0.00"), "{text}");
         assert!(text.contains("70") && text.contains("9 MiB") && text.contains("500.0 ms"));
+    }
+
+    #[test]
+    fn it_fits_a_terminal_of_80_columns_and_of_40() {
+        let mut large = taken();
+        for (nth, run) in large.runs.iter_mut().flatten().enumerate() {
+            run.spent.wall_s *= 900.0 + 9.0 * nth as f64;
+            run.spent.faults = 123_456_789.0;
+            run.spent.peak_mib = 262_144.0;
+        }
+        large.others = 0.5;
+        for columns in [40, 80, 200] {
+            for taken in [&taken(), &large] {
+                let text = as_text(taken, Some(columns));
+                assert!(fits(&text, columns), "{columns}:\n{text}");
+                assert!(WAYS.iter().all(|way| text.contains(way.name())), "{text}");
+            }
+        }
+        assert!(fits(as_text(&taken(), None).split_once('\n').unwrap().1, USUAL));
+        large.runs[2..].iter_mut().for_each(Vec::clear);
+        let two = as_text(&large, None);
+        assert!(!two.contains("unscrubbed") && two.contains("prezero"), "{two}");
     }
 
     #[test]
@@ -210,10 +280,11 @@ mod tests {
             (run.load_s, run.figure) = (Some(run.spent.wall_s), Some(100.0 * run.spent.wall_s));
         }
         taken.figure = Some(Better::More);
-        let text = as_text(&taken);
-        let figure = text.lines().find(|line| line.contains(" figure ")).unwrap();
-        assert!(figure.contains("150.0 ± 0 %") && figure.contains("0.50 ± 0.00"), "{text}");
-        assert!(text.contains(" load ") && !text.contains(" wall "), "{text}");
+        let text = as_text(&taken, None);
+        let mut figure = text.lines().skip_while(|line| !line.starts_with("figure "));
+        assert!(figure.next().unwrap().contains("150.0 ± 0 %"), "{text}");
+        assert!(figure.next().unwrap().contains("0.50 ± 0.00"), "{text}");
+        assert!(text.contains("\nload ") && !text.contains("\nwall "), "{text}");
     }
 
     #[test]

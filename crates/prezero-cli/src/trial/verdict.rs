@@ -10,8 +10,26 @@ use serde_json::Value;
 pub struct Times {
     /// 2: twice as fast.
     pub times: f64,
-    /// With some 99 % confidence.
+    /// With more than 99 % confidence.
     pub noise: f64,
+}
+
+impl Times {
+    /// Better by more than it may be off by.
+    fn is_better(&self) -> bool {
+        self.times - 1.0 > self.noise.max(NOTICED)
+    }
+
+    /// Worse by more than it may be off by.
+    fn is_worse(&self) -> bool {
+        let (more, noise) = self.more();
+        more > noise && 1.0 - self.times > NOTICED
+    }
+
+    /// How much more it takes, as a share, and what that may be off by.
+    fn more(&self) -> (f64, f64) {
+        (1.0 / self.times - 1.0, self.noise / self.times / self.times)
+    }
 }
 
 /// What the program asked of the zone in a run.
@@ -23,6 +41,8 @@ pub struct Asked {
     pub hit: u64,
     /// Bytes as they are.
     pub plain: u64,
+    /// Seconds of clears that the zeroes spared.
+    pub spared_s: f64,
 }
 
 impl Asked {
@@ -32,7 +52,9 @@ impl Asked {
         let counter = |name: &str| stats[name].as_u64().unwrap_or(0);
         let hit = counter("hit_bytes");
         let zeroed = hit + counter("miss_bytes") + counter("served_absent_bytes");
-        Some(Asked { zeroed, hit, plain: counter("plain_bytes") })
+        let spared_s =
+            hit as f64 / PAGE * 1e-9 * stats["clear_ns_per_page"].as_f64().unwrap_or(0.0);
+        Some(Asked { zeroed, hit, plain: counter("plain_bytes"), spared_s })
     }
 }
 
@@ -61,6 +83,8 @@ pub struct Seen {
     pub wall_s: f64,
     /// `None`: no counters came.
     pub asked: Option<Asked>,
+    /// Whether the time of a run is what is compared, and no figure.
+    pub by_time: bool,
 }
 
 /// What to do.
@@ -106,20 +130,21 @@ pub struct Verdict {
     pub text: String,
 }
 
-/// Fewer turns have no verdict.
-const LEAST: usize = 4;
 /// Smaller differences are none that a user would notice.
 const NOTICED: f64 = 0.005;
 /// Noise above which nothing is said.
 const TOO_NOISY: f64 = 0.05;
-/// A run so short pays for the start of prezero, which takes at most this time.
-const SHORT_S: f64 = 0.1;
+/// The start of prezero takes at most this time.
 const START_S: f64 = 0.005;
 /// More memory than that is worth a word, and than that a condition.
 const MORE_MEMORY: f64 = 1.02;
 const MUCH_MEMORY: f64 = 1.25;
-/// More CPU time than that is worth a word.
+/// More CPU time than that is worth a word, and less than that.
 const MORE_CPU: f64 = 1.05;
+const LESS_CPU: f64 = 0.95;
+/// As many turns of two ways are worth a try, where there were too few: in minutes at least.
+const ENOUGH: f64 = 18.0;
+const MINUTES: f64 = 5.0;
 /// Of all CPUs' time: with less no CPU idled.
 const IDLED: f64 = 0.05;
 /// What a fresh page takes at most, its fault and its clear: so much of a program's time may go there.
@@ -140,7 +165,7 @@ impl Verdict {
     /// Of a program that ran in turns.
     pub fn of(seen: &Seen) -> Verdict {
         let mut verdict = Verdict::of_prezero(seen);
-        let better = seen.keeping.filter(|of| of.times - of.noise > 1.0 + NOTICED);
+        let better = seen.keeping.filter(Times::is_better);
         if let Some(keeping) = better.filter(|_| verdict.outcome != Outcome::Unclear) {
             verdict.text += &format!("; glibc told to keep its memory is {}", faster(keeping));
         }
@@ -148,26 +173,24 @@ impl Verdict {
     }
 
     fn of_prezero(seen: &Seen) -> Verdict {
+        let Some(speed) = seen.speed else { return unclear("no run was measured".into()) };
         if seen.asked.is_some_and(|asked| asked.zeroed + asked.plain == 0) {
-            let text = format!(
+            let nothing = format!(
                 "it asks for nothing that prezero serves, which is blocks of {} KiB and more",
                 DEFAULT_THRESHOLD >> 10
             );
-            return Verdict { outcome: Outcome::Same, text };
+            return match speed.is_worse() {
+                true => Verdict {
+                    text: format!("{}; {nothing}", lost(seen, speed)),
+                    outcome: Outcome::Slower,
+                },
+                false => Verdict { text: nothing, outcome: Outcome::Same },
+            };
         }
-        let Some(speed) = seen.speed.filter(|_| seen.turns >= LEAST) else {
-            return unclear(format!(
-                "{} turns tell nothing: give --pairs {LEAST} or more",
-                seen.turns
-            ));
-        };
-        let better = |of: &Times| of.times - of.noise > 1.0 && of.times - 1.0 > NOTICED;
-        let worse = |of: &Times| of.times + of.noise < 1.0 && 1.0 - of.times > NOTICED;
-        let unscrubbed = seen.unscrubbed;
-        if better(&speed) {
+        if speed.is_better() {
             return gained(seen, speed);
         }
-        if let Some(unscrubbed) = unscrubbed.filter(|of| better(of) && worse_than(seen)) {
+        if let Some(unscrubbed) = seen.unscrubbed.filter(|of| of.is_better() && worse_than(seen)) {
             let text = format!(
                 "{} without scrubbing{}, and no faster with it: use it with --scrub-start never",
                 faster(unscrubbed),
@@ -175,35 +198,12 @@ impl Verdict {
             );
             return Verdict { outcome: Outcome::UseUnscrubbed, text };
         }
-        if worse(&speed) {
-            let level = unscrubbed.is_some_and(|of| !worse(&of));
-            let lost_s = seen.wall_s * (1.0 / speed.times - 1.0);
-            if seen.wall_s < SHORT_S && lost_s < START_S {
-                let text = format!(
-                    "slower by {:.1} ms a run, which is what its start takes: \
-                     not for a program that ends after {:.1} ms",
-                    1e3 * lost_s,
-                    1e3 * seen.wall_s
-                );
-                return Verdict { outcome: Outcome::Slower, text };
-            }
-            let by = percent(1.0 / speed.times - 1.0);
-            let noise = percent(speed.noise / speed.times / speed.times);
-            let cause = if level { "; scrubbing is what it loses by" } else { "" };
-            let text = format!("slower by {by} ± {noise}{cause}: do not use it");
-            return Verdict { outcome: Outcome::Slower, text };
+        if speed.is_worse() {
+            return Verdict { outcome: Outcome::Slower, text: lost(seen, speed) };
         }
         let beyond = (speed.times - 1.0).abs() + speed.noise;
         if beyond > TOO_NOISY {
-            let hidden = match beyond < 1.0 {
-                true => format!("so much that less than {} would not show", percent(beyond)),
-                false => "too much to tell".into(),
-            };
-            return unclear(format!(
-                "unclear: {} turns differ {hidden}; \
-                 give it longer (--for 5m), with nothing else running",
-                seen.turns
-            ));
+            return unclear(too_noisy(seen, speed, beyond));
         }
         let (outcome, why) = why_nothing(seen);
         Verdict { outcome, text: format!("no difference beyond {}: {why}", percent(beyond)) }
@@ -211,12 +211,55 @@ impl Verdict {
 }
 
 fn unclear(text: String) -> Verdict {
-    Verdict { outcome: Outcome::Unclear, text }
+    Verdict { outcome: Outcome::Unclear, text: format!("unclear: {text}") }
+}
+
+/// What can be said where whole runs say too little: what they came to so far, and what was counted within them.
+fn too_noisy(seen: &Seen, speed: Times, beyond: f64) -> String {
+    let turns = seen.turns;
+    let mut text = match turns {
+        1 => "1 turn cannot tell".into(),
+        _ if beyond < 1.0 => {
+            format!(
+                "{turns} turns differ so much that less than {} would not show",
+                percent(beyond)
+            )
+        }
+        _ => format!("{turns} turns differ too much to tell"),
+    };
+    text += &format!("; so far {:.2}x as fast{}", speed.times, aside(seen));
+    if let Some(cpu) = seen.cpu.filter(|cpu| *cpu < LESS_CPU) {
+        text += &format!(", {} less CPU time", percent(1.0 - cpu));
+    }
+    let spared_s = seen.asked.map_or(0.0, |asked| asked.spared_s);
+    if seen.by_time && spared_s > SPENT * seen.wall_s {
+        text += &format!(", {spared_s:.2} s of clears spared of {:.2} s", seen.wall_s);
+    }
+    let minutes = (ENOUGH * seen.wall_s / 60.0).ceil().max(MINUTES);
+    text + &format!("; give it longer (--for {minutes}m), with nothing else running")
+}
+
+/// How much it loses, with the cause if that has a comparison of its own that shows it.
+fn lost(seen: &Seen, speed: Times) -> String {
+    let (more, noise) = speed.more();
+    let (lost_s, noise_s) = (seen.wall_s * more, seen.wall_s * noise);
+    let starts = seen.unscrubbed.is_some_and(|of| of.is_worse()) && !worse_than(seen);
+    if seen.by_time && starts && lost_s < START_S {
+        return format!(
+            "slower by {:.1} ms ± {:.1} a run, which is what its start takes: \
+             not for a program that ends after {:.1} ms",
+            1e3 * lost_s,
+            1e3 * noise_s,
+            1e3 * seen.wall_s
+        );
+    }
+    let cause = if worse_than(seen) { "; scrubbing is what it loses by" } else { "" };
+    format!("slower by {} ± {}{cause}: do not use it", percent(more), percent(noise))
 }
 
 /// Whether scrubbing is seen to cost the program.
 fn worse_than(seen: &Seen) -> bool {
-    seen.scrubbing.is_some_and(|of| of.times + of.noise < 1.0)
+    seen.scrubbing.is_some_and(|of| of.is_worse())
 }
 
 fn gained(seen: &Seen, speed: Times) -> Verdict {
@@ -313,7 +356,8 @@ mod tests {
             cpu: Some(1.0),
             idle: 0.33,
             wall_s: 1.0,
-            asked: Some(Asked { zeroed: 1000 * MIB, hit: 900 * MIB, plain: 0 }),
+            asked: Some(Asked { zeroed: 1000 * MIB, hit: 900 * MIB, ..Asked::default() }),
+            by_time: true,
         }
     }
 
@@ -352,39 +396,78 @@ mod tests {
 
     #[test]
     fn a_loss_is_told_with_its_cause() {
-        let seen = Seen { speed: times(0.8, 0.016), ..level() };
+        let alone = Seen { speed: times(0.8, 0.016), ..level() };
+        assert_eq!(told(&alone).1, "slower by 25 % ± 2.5 %: do not use it", "no cause is shown");
+        let seen = Seen { scrubbing: times(0.8, 0.016), ..alone };
         let text = "slower by 25 % ± 2.5 %; scrubbing is what it loses by: do not use it";
         assert_eq!(told(&seen), (Outcome::Slower, text.into()));
-        let seen = Seen { unscrubbed: times(0.8, 0.016), ..seen };
+        let seen = Seen { scrubbing: times(0.99, 0.02), unscrubbed: times(0.8, 0.016), ..seen };
         assert_eq!(told(&seen).1, "slower by 25 % ± 2.5 %: do not use it");
     }
 
     #[test]
-    fn a_short_run_pays_for_the_start() {
-        let seen = Seen { speed: times(0.375, 0.01), wall_s: 0.0012, ..level() };
-        let text = "slower by 2.0 ms a run, which is what its start takes: \
-                    not for a program that ends after 1.2 ms";
-        assert_eq!(told(&seen), (Outcome::Slower, text.into()));
+    fn an_error_above_the_effect_is_unclear() {
+        // As a share of its time the effect is the error's half, though 1 lies beyond both.
+        let wild = Times { times: 0.34, noise: 0.267 };
+        assert!(wild.times + wild.noise < 1.0);
+        let seen = Seen { speed: Some(wild), scrubbing: Some(wild), ..level() };
+        assert_eq!(told(&seen).0, Outcome::Unclear);
+        for nth in 1..400 {
+            let of = Times { times: 0.01 * f64::from(nth), noise: 0.25 };
+            let (more, noise) = of.more();
+            assert!(!of.is_better() || of.times - 1.0 > of.noise);
+            assert!(!of.is_worse() || more > noise);
+        }
     }
 
     #[test]
-    fn noise_is_no_verdict() {
+    fn the_start_is_told_the_same_way_whatever_the_program_asks_for() {
+        let slow = times(0.375, 0.01);
+        let seen = Seen { speed: slow, unscrubbed: slow, wall_s: 0.0012, ..level() };
+        let text = "slower by 2.0 ms ± 0.1 a run, which is what its start takes: \
+                    not for a program that ends after 1.2 ms";
+        assert_eq!(told(&seen), (Outcome::Slower, text.into()));
+        let asked = Some(Asked::default());
+        let (outcome, nothing) = told(&Seen { asked, ..seen });
+        assert_eq!(outcome, Outcome::Slower);
+        assert!(nothing.starts_with(&format!("{text}; it asks for nothing")), "{nothing}");
+        for other in [
+            Seen { unscrubbed: times(1.0, 0.01), ..seen },
+            Seen { scrubbing: times(0.5, 0.01), ..seen },
+            Seen { by_time: false, ..seen },
+        ] {
+            assert!(!told(&other).1.contains("its start"), "{}", told(&other).1);
+        }
+    }
+
+    #[test]
+    fn noise_is_no_verdict_and_says_what_was_seen() {
         let seen = Seen { speed: times(1.05, 0.08), ..level() };
         let (outcome, text) = told(&seen);
         assert_eq!(outcome, Outcome::Unclear);
         assert!(text.starts_with("unclear: 10 turns differ so much that less than 13 %"), "{text}");
         let wild = Seen { speed: times(2.0, 4.0), ..level() };
-        assert!(told(&wild).1.starts_with("unclear: 10 turns differ too much to tell; give"));
-        for turns in 1..LEAST {
-            let (outcome, text) = told(&Seen { speed: times(2.0, 0.0), turns, ..level() });
-            assert_eq!((outcome, text.contains("--pairs 4")), (Outcome::Unclear, true));
-        }
+        let text = told(&wild).1;
+        assert!(text.starts_with("unclear: 10 turns differ too much to tell; so far 2.00x"));
+        assert!(text.ends_with("; give it longer (--for 5m), with nothing else running"), "{text}");
+        let asked = Some(Asked { spared_s: 1.9, zeroed: 1 << 32, ..Asked::default() });
+        let seen = Seen { speed: times(1.1, f64::INFINITY), turns: 1, asked, ..level() };
+        let seen = Seen { cpu: Some(0.88), faults: Some(0.44), wall_s: 20.1, ..seen };
+        let text = "unclear: 1 turn cannot tell; so far 1.10x as fast, 44 % as many page faults, 12 % \
+                    less CPU time, 1.90 s of clears spared of 20.10 s; give it longer (--for 7m), \
+                    with nothing else running";
+        assert_eq!(told(&seen), (Outcome::Unclear, text.into()));
     }
 
     #[test]
     fn where_there_is_nothing_it_says_why() {
         let with = |zeroed, hit, plain, idle| {
-            let asked = Some(Asked { zeroed: zeroed * MIB, hit: hit * MIB, plain: plain * MIB });
+            let asked = Some(Asked {
+                zeroed: zeroed * MIB,
+                hit: hit * MIB,
+                plain: plain * MIB,
+                ..Asked::default()
+            });
             told(&Seen { asked, idle, ..level() })
         };
         let nothing = |why: &str| (Outcome::Same, format!("no difference beyond 1.2 %: {why}"));
@@ -416,8 +499,9 @@ mod tests {
     #[test]
     fn counters_are_read_from_the_statistics() {
         let stats = serde_json::json!({"hit_bytes": 1, "miss_bytes": 2, "served_absent_bytes": 4,
-            "plain_bytes": 8});
-        assert_eq!(Asked::of(Some(&stats)), Some(Asked { zeroed: 7, hit: 1, plain: 8 }));
+            "plain_bytes": 8, "clear_ns_per_page": 4096e9});
+        let asked = Asked { zeroed: 7, hit: 1, plain: 8, spared_s: 1.0 };
+        assert_eq!(Asked::of(Some(&stats)), Some(asked));
         assert_eq!(Asked::of(None), None);
     }
 }

@@ -75,6 +75,23 @@ impl Group {
     }
 }
 
+/// As many CPUs' time as this process's cgroups and those above them leave it, of either version; `None`: all.
+pub fn cpu_quota(root: &Path) -> Option<f64> {
+    let of = |quota: &str, period: &str| {
+        let [quota, period] = [quota, period].map(|us| us.trim().parse::<f64>().unwrap_or(0.0));
+        (quota > 0.0 && period > 0.0).then(|| quota / period)
+    };
+    let text = |path: PathBuf| file::read_all(path).ok().and_then(|it| String::from_utf8(it).ok());
+    let second = dirs(root).into_iter().filter_map(|dir| {
+        let text = text(dir.join("cpu.max"))?;
+        text.split_once(' ').and_then(|(quota, period)| of(quota, period))
+    });
+    let first = v1_dirs(root, "cpu").into_iter().filter_map(|dir| {
+        of(&text(dir.join("cpu.cfs_quota_us"))?, &text(dir.join("cpu.cfs_period_us"))?)
+    });
+    second.chain(first).min_by(f64::total_cmp)
+}
+
 /// The directories of this process's cgroup v2 and of those above it, innermost first.
 pub(super) fn dirs(root: &Path) -> Vec<PathBuf> {
     let own = own_path(root, |controllers| controllers.is_empty());

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 pub struct Line {
     /// `None`: standard error, while it is what it was at the start.
     descriptor: Option<c_int>,
+    failed: Option<Errno>,
     used: usize,
     buffer: [u8; LINE],
 }
@@ -23,7 +24,7 @@ impl Line {
     /// Writes to this file descriptor; `None`: to standard error.
     #[inline(always)]
     pub fn to(descriptor: Option<c_int>) -> Line {
-        Line { descriptor, used: 0, buffer: [0; LINE] }
+        Line { descriptor, failed: None, used: 0, buffer: [0; LINE] }
     }
 
     /// Writes to standard error.
@@ -40,6 +41,15 @@ impl Line {
         unsafe { libc::abort() }
     }
 
+    /// Whether all was written until now.
+    ///
+    /// # Errors
+    /// The number of the error.
+    pub fn end(&mut self) -> Result<(), c_int> {
+        self.flush();
+        self.failed.map_or(Ok(()), |error| Err(error.raw_os_error()))
+    }
+
     fn flush(&mut self) {
         let mut rest = &self.buffer[..std::mem::take(&mut self.used)];
         let file = match self.descriptor {
@@ -53,7 +63,7 @@ impl Line {
             match quiet::write(file, rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::INTR) => {}
-                Err(_) => return,
+                Err(error) => return self.failed = Some(error),
             }
         }
     }

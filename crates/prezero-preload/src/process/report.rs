@@ -122,16 +122,22 @@ fn write(own: c_int) {
             Err(errno) => return complain(path, errno),
         },
     };
-    write_to(file, sink, why);
+    let mut written = write_to(file, sink, why);
     if let Some(file) = file {
+        // Some file systems say only now that there was no room.
         // SAFETY: opened above, and no other code knows it.
-        unsafe { libc::close(file) };
+        if unsafe { libc::close(file) } != 0 {
+            written = written.and(Err(Errno::save().number()));
+        }
+    }
+    if let (StatsSink::File(path), Err(errno)) = (sink, written) {
+        complain(path, errno);
     }
 }
 
 /// Writes it to an open file, or to standard error.
 #[inline(never)]
-fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
+fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) -> Result<(), c_int> {
     let mut line = paper(file);
     tree::with_all(own_snapshot(), |all, processes| {
         let _ = match (sink, why) {
@@ -145,6 +151,7 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
             (StatsSink::Off, _) => Ok(()),
         };
     });
+    line.end()
 }
 
 /// What this process did. In memory of its own, and made in a frame of its own: the end may come on a short stack.
@@ -202,6 +209,6 @@ fn open(path: &str, own: c_int) -> Result<c_int, c_int> {
 fn complain(path: &str, errno: c_int) {
     let _ = writeln!(
         Line::to_stderr(),
-        "prezero: PREZERO_STATS={path}: cannot be written (errno {errno}); give a file in a directory that exists"
+        "prezero: PREZERO_STATS={path}: cannot be written (errno {errno}); give a file in a directory that exists, on a disk with room"
     );
 }

@@ -60,11 +60,14 @@ fn file_gets_json_and_a_bad_path_gets_a_line() {
     assert!(json.contains("\"zero_requests\":1,"), "{json}");
     std::fs::remove_file(path).expect("the file is ours");
 
-    let output = started("", "/nowhere/at/all.json");
-    assert!(output.status.success(), "{}", describe(&output));
-    let line = text(&output.stderr);
-    assert!(line.starts_with("prezero: PREZERO_STATS=/nowhere/at/all.json: "), "{line}");
-    assert_eq!(line.lines().count(), 1, "{line}");
+    // The second is a disk that is full.
+    for path in ["/nowhere/at/all.json", "/dev/full"] {
+        let output = started("", path);
+        assert!(output.status.success(), "{}", describe(&output));
+        let line = text(&output.stderr);
+        assert!(line.starts_with(&format!("prezero: PREZERO_STATS={path}: ")), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
 }
 
 #[test]

@@ -119,25 +119,25 @@ knobs! {
     /// Smallest order of a dirty free block that sets scrubd to work. `None`: never scrub.
     scrub_start: Option<Order> = Some(SMALLEST), Ok;
     AnyTime "scrub-start" "PREZERO_SCRUB_START" "N|never"
-        "Smallest order that sets scrubd to work [4]"
-        "Smallest order, 0 to 18, of a freed block that sets scrubd to work; never: nothing is scrubbed. Default 4, which is 64 KiB";
+        "Start to clear at a freed block of 4K<<N [4]"
+        "Smallest order, 0 to 18, of a freed block (4 KiB times 2 to the N) that sets scrubd, the thread that clears ahead, to work; never: nothing is scrubbed. Default 4, which is 64 KiB";
 
     /// Smallest order of a free block that scrubd clears.
     scrub_stop: Order = SMALLEST, Ok;
     AnyTime "scrub-stop" "PREZERO_SCRUB_STOP" "N"
-        "Smallest order that scrubd clears [4]"
+        "Smallest block cleared ahead, 4K<<N [4]"
         "scrubd clears free blocks of this order, 0 to 18, and above. Default 4";
 
     /// One-minute load average above which scrubd rests. `None`: it never looks.
     scrub_load: Option<f32> = None, Ok;
     AnyTime "scrub-load" "PREZERO_SCRUB_LOAD" "X|off"
-        "1-minute load above which scrubd rests [off]"
+        "1-minute load above which it rests [off]"
         "One-minute load average above which scrubd rests. Default off";
 
     /// Most bytes that scrubd clears in a second. `None`: as fast as it can.
     scrub_rate: Option<usize> = None, rate;
     AnyTime "scrub-rate" "PREZERO_SCRUB_RATE" "SIZE|off"
-        "Most bytes scrubd clears in a second [off]"
+        "Most bytes cleared ahead in a second [off]"
         "Most bytes that scrubd clears in a second, 2M or more. Default off: as fast as it can";
 
     /// Bytes of zeroes that may lie in the cache that the cores share; larger sets are
@@ -179,9 +179,9 @@ knobs! {
 
     /// How long idle memory stays resident, at most.
     decay: Duration = Duration::from_secs(10), Ok;
-    AnyTime "decay" "PREZERO_DECAY" "SECONDS"
-        "Until idle memory goes to the kernel [10]"
-        "How long idle memory stays before the kernel gets it, s. Default 10";
+    AnyTime "decay" "PREZERO_DECAY" "TIME"
+        "Until idle memory goes to the kernel [10s]"
+        "How long idle memory stays before the kernel gets it, in seconds or with a unit: 500ms, 2m. Default 10";
 
     /// Whether the kernel makes huge pages for large blocks: of fresh memory, and of small pages that scrubd scrubs.
     huge: bool = true, Ok;

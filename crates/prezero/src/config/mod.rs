@@ -252,7 +252,7 @@ mod tests {
             ("PREZERO_HUGE", "always", "give on or off"),
             ("PREZERO_NO_MOVE", "yes", "give auto, on or off"),
             ("PREZERO_ZERO_ON_FREE", "1", "give on or off"),
-            ("PREZERO_DECAY", "10s", "give seconds: 10, 0.5"),
+            ("PREZERO_DECAY", "10 s", "give 10, 500ms or 2m"),
             ("PREZERO_DECAY", "1000000001", "1000000000 seconds or less"),
         ] {
             let message = read(&[(variable, value)]).unwrap_err().to_string();

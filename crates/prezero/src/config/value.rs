@@ -6,7 +6,7 @@
 use core::fmt::{self, Display, Write};
 use core::time::Duration;
 
-use prezero_host::sizes::{Size, decimal, size};
+use prezero_host::sizes::{Size, size, time};
 use prezero_sys::meta;
 
 use crate::config::ablation::Ablation;
@@ -76,9 +76,8 @@ impl Setting for usize {
 impl Setting for Duration {
     const KIND: Kind<Duration> = Kind {
         read: |text, _, _| {
-            let (whole, nanos) = decimal(text).ok_or("not a time; give seconds: 10, 0.5")?;
-            let time = Some(Duration::new(whole, nanos)).filter(|&time| time <= MAX_TIME);
-            time.ok_or("too long a time; give 1000000000 seconds or less")
+            let time = time(text).ok_or("not a time; give 10, 500ms or 2m")?;
+            (time <= MAX_TIME).then_some(time).ok_or("too long; give 1000000000 seconds or less")
         },
         show: |time, _, f| {
             write!(f, "{}", time.as_secs())?;
