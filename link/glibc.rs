@@ -218,27 +218,8 @@ pub unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char) -> *mut 
     let name = unsafe { CStr::from_ptr(name) };
     let mut sought = Sought { name, behind: handle == libc::RTLD_NEXT, found: ptr::null_mut() };
     // SAFETY: `look` takes what it is given here.
-    unsafe { iterate()(look, (&raw mut sought).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut sought).cast()) };
     sought.found
-}
-
-type Look = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
-type Iterate = unsafe extern "C" fn(Look, *mut c_void) -> c_int;
-
-/// libc's own `dl_iterate_phdr`. A sanitizer stands in front of it, and may be called before it knows libc's: its start
-/// allocates. libc's has a version, and that of a sanitizer has none.
-fn iterate() -> Iterate {
-    unsafe extern "C" {
-        fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
-    }
-    const FIRST: &CStr = if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
-    // SAFETY: the names end in NUL; glibc's function of that name and version has this type.
-    unsafe {
-        let own = dlvsym(libc::RTLD_NEXT, c"dl_iterate_phdr".as_ptr(), FIRST.as_ptr());
-        std::mem::transmute::<*mut c_void, Option<Iterate>>(own).unwrap_or_else(|| {
-            std::mem::transmute::<*mut c_void, Iterate>(libc::dl_iterate_phdr as *mut c_void)
-        })
-    }
 }
 
 /// One object that is loaded; not 0: no more.

@@ -31,18 +31,45 @@ pub fn glibc() -> *mut c_void {
 
 /// What the dynamic linker knows under a name that may not be there. glibc's tells of that in memory of the program's
 /// `malloc`, and gives it back at the next question: a tracker of allocations that asks for the next `free` in its own
-/// comes there again, without end. So the tables are read of what is loaded.
+/// comes there again, without end. So the tables are read of what is loaded. `ThreadSanitizer` stands in front of the
+/// function that lists what is loaded, and is asked before it knows libc's: beside it the linker is asked.
 pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: the name ends in NUL.
     #[cfg(target_env = "gnu")]
-    return unsafe { super::glibc::find(handle, name.as_ptr()) };
+    if !has_thread_sanitizer() {
+        // SAFETY: the name ends in NUL.
+        return unsafe { super::glibc::find(handle, name.as_ptr()) };
+    }
     // SAFETY: as above. What was not found is no error that the program should hear of.
-    #[cfg(not(target_env = "gnu"))]
     unsafe {
         let found = libc::dlsym(handle, name.as_ptr());
         libc::dlerror();
         found
     }
+}
+
+/// Whether the dynamic linker found `ThreadSanitizer` when it loaded this library.
+#[cfg(target_env = "gnu")]
+fn has_thread_sanitizer() -> bool {
+    let start: usize;
+    // SAFETY: one load, of the word that the linker filled in; 0 for a weak name that nothing defines.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        std::arch::asm!(
+            ".weak __tsan_init",
+            "mov {}, qword ptr [rip + __tsan_init@GOTPCREL]",
+            out(reg) start,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+        #[cfg(target_arch = "aarch64")]
+        std::arch::asm!(
+            ".weak __tsan_init",
+            "adrp {0}, :got:__tsan_init",
+            "ldr {0}, [{0}, :got_lo12:__tsan_init]",
+            out(reg) start,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    start != 0
 }
 
 /// Whether the libc is another than the one that this library is built for.

@@ -44,7 +44,7 @@ impl<B: Backing> Zone<B> {
         // Dirty memory goes earlier: it costs no clear to make again.
         let more = self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
             || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
-        if self.pool.resident.pages() == 0 || idle.lists && !more {
+        if idle.lists && !more {
             self.pool.trim();
         }
         more
