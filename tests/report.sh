@@ -39,7 +39,9 @@ both_catch() {
 }
 until_true "both catch the signal" both_catch
 kill -TERM "$process"
-wait "$process" || fail "interrupted, it fails: $(cat "$dir/written")"
+ended=0
+wait "$process" || ended=$?
+[ "$ended" = 130 ] || fail "interrupted, it ends with $ended, not with 130: $(cat "$dir/written")"
 grep -q 'Interrupted: incomplete' "$dir/partial.html" || fail "it does not say that it was interrupted"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
