@@ -166,6 +166,31 @@ func TestWithoutABrokerTheErrorSaysWhatToLookAt(t *testing.T) {
 	}
 }
 
+func TestABrokerWhoseQueueIsFullIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "full")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, path)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := broker.Dial(ctx, path); err == nil {
+		t.Fatal("a queue of one took two: the test shows nothing")
+	}
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		for range 2 {
+			_, _, _ = unix.Accept(fd)
+		}
+		_ = unix.Close(fd)
+	}()
+	dial(t, path)
+}
+
 func FuzzAnswers(f *testing.F) {
 	f.Add(broker.Granted{Bytes: 7}.Encode(1))
 	f.Add(broker.Named{Path: "/a"}.Encode(1))

@@ -29,14 +29,28 @@ type Conn struct {
 	tag    uint32
 }
 
+// A broker that answers takes a connection within a pause of its loop; one that is stopped never does.
+const (
+	dialWait  = 5 * time.Second
+	dialPause = time.Millisecond
+)
+
 // System is where the broker of a host is: the path of a client that names none.
 const System = "/run/prezero/prezerod.sock"
 
 // Dial connects to the broker at this path.
 // At the system's path it is root's or the caller's own; any other path names a broker, whichever user's it is.
+// A broker whose queue of connections is full is waited for, until the context ends or for dialWait.
 func Dial(ctx context.Context, path string) (*Conn, error) {
 	var dialer net.Dialer
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
 	socket, err := dialer.DialContext(ctx, "unixpacket", path)
+	// connect(2) on a socket that blocks waits by itself; Go's do not block.
+	for errors.Is(err, unix.EAGAIN) && ctx.Err() == nil {
+		time.Sleep(dialPause)
+		socket, err = dialer.DialContext(ctx, "unixpacket", path)
+	}
 	if err != nil {
 		mend := "does prezerod run?"
 		if errors.Is(err, os.ErrPermission) {
