@@ -58,7 +58,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Empty the lists of all CPUs into the buddy
+    /// Empty the lists of all CPUs into the map
     #[command(after_help = "Example: prezero ctl 4711 drain")]
     Drain,
     /// Give all idle memory back to the kernel, now

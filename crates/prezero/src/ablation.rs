@@ -36,7 +36,7 @@ macro_rules! mechanisms {
 }
 
 mechanisms! {
-    Gather "gather" "Moves a CPU's cold listed blocks to the buddy before the buddy is searched.",
+    Gather "gather" "Moves a CPU's cold listed blocks to the map before the map is searched.",
     Headroom "headroom" "Gives blocks that grow a place with room behind it.",
     PreferredCpu "preferred-cpu" "Moves scrubd to the CPU on which a block was freed.",
     CostModel "cost-model" "Scrubs only size classes whose hits repay the CPU time spent; without: all.",

@@ -1,6 +1,6 @@
 //! Sizes: the classes that lists keep, and the bands in which demand is counted.
 
-use crate::units::{GRANULE, MAX_ORDER, Order, PAGE};
+use crate::units::{MAX_ORDER, Order, PAGE, SLICE};
 
 /// Slots of a list: one cache line of words.
 pub(crate) const SLOTS: usize = 8;
@@ -10,23 +10,22 @@ const MAX_PAGES: u32 = 512;
 /// Moved by: `bench waste --only never`.
 const LIST_BYTES: usize = 4 << 20;
 
-/// A size that the quicklists keep: 1, 2, 4, 8 pages, then 64 KiB granules in four
-/// steps to the doubling, up to 2 MiB.
+/// A size that the quicklists keep: slices of 64 KiB in four steps to the doubling, up to 2 MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Class(u8);
 
 /// How many classes there are.
 pub(crate) const CLASSES: usize = CLASS_PAGES.len();
 
-const CLASS_PAGES: [u32; 20] =
-    [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512];
+const CLASS_PAGES: [u32; 16] =
+    [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512];
 
-/// Class of each number of granules, or `NONE`.
-const BY_GRANULES: [u8; (MAX_PAGES / GRANULE) as usize + 1] = {
-    let mut table = [NONE; (MAX_PAGES / GRANULE) as usize + 1];
-    let mut class = 4;
+/// Class of each number of slices, or `NONE`.
+const BY_SLICES: [u8; (MAX_PAGES / SLICE) as usize + 1] = {
+    let mut table = [NONE; (MAX_PAGES / SLICE) as usize + 1];
+    let mut class = 0;
     while class < CLASS_PAGES.len() {
-        table[(CLASS_PAGES[class] / GRANULE) as usize] = class as u8;
+        table[(CLASS_PAGES[class] / SLICE) as usize] = class as u8;
         class += 1;
     }
     table
@@ -37,13 +36,8 @@ impl Class {
     /// The class of blocks of exactly `pages` pages.
     #[inline]
     pub(crate) fn of(pages: u32) -> Option<Class> {
-        let class = match pages {
-            1 | 2 | 4 | 8 => pages.trailing_zeros() as u8,
-            _ if pages.is_multiple_of(GRANULE) && pages <= MAX_PAGES => {
-                BY_GRANULES[(pages / GRANULE) as usize]
-            }
-            _ => NONE,
-        };
+        let is_whole = pages.is_multiple_of(SLICE) && pages <= MAX_PAGES;
+        let class = if is_whole { BY_SLICES[(pages / SLICE) as usize] } else { NONE };
         (class != NONE).then_some(Class(class))
     }
 
@@ -85,15 +79,11 @@ impl Class {
 }
 
 /// Rounds a page count up to one that a quicklist keeps, or beyond them to whole
-/// granules. Four steps to the doubling: at most a fifth of a large block is slack.
+/// slices. Four steps to the doubling: at most a fifth of a large block is slack.
 pub(crate) fn round_up(pages: u32) -> u32 {
-    if pages <= GRANULE / 2 {
-        return pages.next_power_of_two();
-    }
-    let granules = pages.div_ceil(GRANULE);
-    let step =
-        if granules <= 4 || pages > MAX_PAGES { 1 } else { 1 << ((granules - 1).ilog2() - 2) };
-    granules.next_multiple_of(step) * GRANULE
+    let slices = pages.div_ceil(SLICE);
+    let step = if slices <= 4 || pages > MAX_PAGES { 1 } else { 1 << ((slices - 1).ilog2() - 2) };
+    slices.next_multiple_of(step) * SLICE
 }
 
 /// The smallest order above the quicklists' classes.
@@ -192,8 +182,8 @@ mod tests {
             let rounded = round_up(pages);
             prop_assert!(rounded >= pages);
             prop_assert!(Class::of(rounded).is_some() || rounded > MAX_PAGES);
-            if pages > 4 * GRANULE {
-                prop_assert!(rounded - pages <= pages / 4 + GRANULE);
+            if pages > 4 * SLICE {
+                prop_assert!(rounded - pages <= pages / 4 + SLICE);
             }
         }
     }

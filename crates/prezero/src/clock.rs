@@ -100,12 +100,6 @@ impl LastTick {
     pub(crate) fn set(&self, tick: Tick) {
         self.0.store(tick.0.max(1), Relaxed);
     }
-
-    /// Never, from now on.
-    #[inline]
-    pub(crate) fn clear(&self) {
-        self.0.store(0, Relaxed);
-    }
 }
 
 /// One moment, in both units.
@@ -176,8 +170,6 @@ mod tests {
         assert_eq!(last.get(), None);
         last.set(Tick(0));
         assert_eq!(last.get(), Some(Tick(1)));
-        last.clear();
-        assert_eq!(last.get(), None);
     }
 
     #[test]

@@ -33,12 +33,13 @@
 //!
 //! | word | meaning | from |
 //! |---|---|---|
-//! | page, block | 4 KiB; a run of pages, and one of 2^order pages is aligned to its size ([`Order`] 0 to 18) | Linux, `mm/page_alloc.c` |
-//! | huge block | order 9, 2 MiB | Linux, transparent huge pages |
+//! | page, slice, block | 4 KiB; 64 KiB, which free memory is counted in; a run of slices | Linux, `mm/page_alloc.c` |
+//! | order | the power of two that a number of pages is ([`Order`] 0 to 18) | Linux, `mm/page_alloc.c` |
+//! | huge block | order 9, 2 MiB, 32 slices | Linux, transparent huge pages |
 //! | zone | one contiguous range of pages with one [`Backing`] | Linux, `struct zone` |
-//! | buddy | free blocks by order; two halves merge | Knowlton, 1965 |
+//! | map | which slices are free, and what each holds: one descriptor for each huge block | `LLFree`, 2023 |
 //! | quicklist | per CPU and size class: one hot-cold list in LRU order, one zero list | Arcangeli's `PG_zero`, 2004 |
-//! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band | Arcangeli's `PG_zero`, 2004 |
+//! | zero state | of a free slice: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band | Arcangeli's `PG_zero`, 2004 |
 //! | scrub, scrubd | dirty to zero, by a thread, while a CPU idles | Lameter's scrubd, 2004; Xen's `scrub_free_pages` |
 //! | refile | scrub a block of a hot-cold list and move it to the zero list | Arcangeli's `PG_zero`, 2004 |
 //! | clear engine | what writes zeroes: `rep stosb`, stores past the cache, a device | Lameter's zero drivers, 2004 |
@@ -97,7 +98,7 @@
 //! # What may race with what
 //!
 //! Everything here may be called from any thread at any time, and from the child of a
-//! fork. There is no lock: free blocks are bits of the buddy's bitmaps and words of the
+//! fork. There is no lock: free blocks are bits of the map and words of the
 //! quicklists, and taking one is one atomic operation on the word that names it. scrubd
 //! works on a run that it has taken out of circulation the same way. An allocation can ask for that run, waits for
 //! some microseconds, and takes other memory after that (`pool/scrubbing.rs`).
@@ -118,8 +119,9 @@
 //! | `config` | the knobs |
 //! | `block` | blocks in their owners' hands |
 //! | `count` | what is counted and traced, all of it at one moment, and the panel that shows it |
-//! | `mem` | what memory is: the backing, the page states, every raw pointer |
-//! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, and purged (`pool/purge`) |
+//! | `mem` | what memory is: the backing, every raw pointer |
+//! | `map` | which slices are free and what each holds; the search |
+//! | `pool` | free memory: how a run is taken, isolated for scrubd, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU keeps in front of the pool |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
 //! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
@@ -128,7 +130,7 @@
 //! | `heap` | blocks that are known by their addresses |
 //! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, waker, zone, scrubd, heap, global
+//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, map, pool, cpu, policy, waker, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -141,6 +143,7 @@ mod clock;
 mod cpu;
 #[cfg(not(loom))]
 mod inplace;
+mod map;
 mod mem;
 mod pool;
 mod sync;
@@ -173,7 +176,7 @@ mod waker;
 mod zone;
 
 pub use block::{Block, Content, Dirty, Zero, ZeroFront};
-pub use mem::states::{PageState, Tally};
+pub use map::state::{PageState, Tally};
 pub use units::{HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 
 #[cfg(not(loom))]

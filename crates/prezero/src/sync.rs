@@ -18,6 +18,14 @@ pub(crate) fn spin() {
     std::hint::spin_loop();
 }
 
+/// Orders what this thread wrote before what it reads next. Loom has no sequentially consistent accesses, and needs to
+/// be told; elsewhere the accesses are so.
+#[inline]
+pub(crate) fn settle() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
 /// Loom's atomics cannot live in raw mappings; a boxed slice stands in.
 #[cfg(loom)]
 pub(crate) struct Meta<T>(Box<[T]>);

@@ -11,8 +11,15 @@ pub const PAGE: usize = 4096;
 pub const HUGE: usize = PAGE << HUGE_ORDER;
 /// Pages in a huge block.
 pub const HUGE_PAGES: u32 = 1 << HUGE_ORDER;
-/// Pages of a granule (64 KiB): the step of the size classes from there up, and what a zone begins at a multiple of.
-pub(crate) const GRANULE: u32 = 16;
+/// Pages of a slice, 64 KiB: free memory is counted in them, and a zone begins at a multiple of one. A slice is a whole
+/// number of pages on every kernel.
+pub(crate) const SLICE: u32 = 16;
+/// A page count, rounded up to whole slices: what a block has at least.
+#[inline]
+pub(crate) fn whole(pages: u32) -> u32 {
+    pages.checked_next_multiple_of(SLICE).unwrap_or(u32::MAX)
+}
+
 /// Order of a huge block.
 pub const HUGE_ORDER: u32 = 9;
 /// The largest order that a request or an alignment may have: 1 GiB.
@@ -26,7 +33,10 @@ impl Order {
     /// Order 0, one page.
     pub const MIN: Order = Order(0);
 
-    /// The order of a huge block, the largest that the buddy keeps.
+    /// The order of a slice.
+    pub(crate) const SLICE: Order = Order(SLICE.trailing_zeros() as u8);
+
+    /// The order of a huge block.
     pub(crate) const HUGE: Order = Order(HUGE_ORDER as u8);
 
     /// An order, if it is one that a block may have.
@@ -61,20 +71,6 @@ impl Order {
     /// Bytes in a block of this order.
     pub const fn bytes(self) -> usize {
         PAGE << self.0
-    }
-
-    /// All orders that the buddy keeps from this one up.
-    pub(crate) fn to_huge(self) -> impl DoubleEndedIterator<Item = Order> {
-        (self.0..=Order::HUGE.0).map(Order)
-    }
-
-    pub(crate) fn below(self) -> Option<Order> {
-        self.0.checked_sub(1).map(Order)
-    }
-
-    /// The order into which two free buddies of this one merge.
-    pub(crate) fn merged(self) -> Option<Order> {
-        if self < Order::HUGE { Some(Order(self.0 + 1)) } else { None }
     }
 }
 
@@ -113,14 +109,26 @@ impl Span {
         Span { first: self.first.plus(pages), pages: self.pages - pages }
     }
 
+    /// The whole slices that it lies in.
+    pub(crate) fn slices(self) -> Span {
+        let first = self.first.0 / SLICE * SLICE;
+        Span { first: PageId(first), pages: (self.end() - first).next_multiple_of(SLICE) }
+    }
+
+    /// The whole slices that lie in it, where it begins with one.
+    pub(crate) fn whole_slices(self) -> Span {
+        Span { pages: self.pages / SLICE * SLICE, ..self }
+    }
+
+    /// The pages that it has in common with another span, which it overlaps.
+    pub(crate) fn within(self, other: Span) -> Span {
+        let first = self.first.max(other.first);
+        Span { first, pages: self.end().min(other.end()) - first.0 }
+    }
+
     /// Its bytes.
     pub(crate) fn bytes(self) -> usize {
         self.pages as usize * PAGE
-    }
-
-    /// Each of its pages.
-    pub(crate) fn each(self) -> impl Iterator<Item = PageId> {
-        (self.first.0..self.end()).map(PageId)
     }
 }
 

@@ -1,9 +1,10 @@
 //! What safe code cannot do with a zone, because the zone refuses it. The rest does not compile (`ui.rs`).
 
-use prezero::{Anonymous, Config, Grown, Heap, Machine, Order, Use, Zone};
+use prezero::{Anonymous, Block, Config, Grown, Heap, Machine, Order, Use, Zone};
 
 const BYTES: usize = 8 << 20;
-const PAGES: u32 = 4;
+/// A slice.
+const PAGES: u32 = 16;
 
 fn zone() -> Zone<Anonymous> {
     let machine = Machine { memory: BYTES, engine: prezero::engine_named, reports_free: false };
@@ -98,15 +99,18 @@ fn a_block_does_not_move_to_where_it_has_no_room() {
     zone.free(block);
 }
 
-/// A heap knows one block for each granule. A second one that begins there would take its place.
+/// A heap knows one block for each slice. A second one that begins there would take its place.
 #[test]
-#[should_panic(expected = "begins at a granule")]
-fn a_heap_hands_out_no_block_that_begins_inside_a_granule() {
+fn a_block_has_its_slices_for_itself_however_little_was_asked_for() {
     let heap = heap();
     let blocks = [(); 2].map(|()| heap.zone().plain(1, Order::MIN).unwrap());
-    assert_ne!(blocks[0].first(), blocks[1].first());
-    for block in blocks {
-        heap.hand_out(block);
+    assert_eq!(blocks.each_ref().map(Block::pages), [PAGES; 2]);
+    let [one, other] = blocks.map(|block| heap.hand_out(block));
+    assert_eq!(one.addr().get().abs_diff(other.addr().get()), PAGES as usize * prezero::PAGE);
+    for block in [one, other] {
+        assert_eq!(heap.usable(block.as_ptr()), PAGES as usize * prezero::PAGE);
+        // SAFETY: each was handed out just now.
+        heap.free(unsafe { heap.take(block.as_ptr()) }.unwrap());
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Requests {
     pub asked: AtomicU64,
     /// Number of the last that was carried out; written by scrubd.
     pub answered: AtomicU64,
-    /// How often the lists of all CPUs were to be emptied into the buddy.
+    /// How often the lists of all CPUs were to be emptied into the map.
     pub drains: AtomicU64,
     /// How often all idle memory was to go to the kernel.
     pub releases: AtomicU64,

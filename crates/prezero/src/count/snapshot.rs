@@ -3,7 +3,7 @@
 use crate::count::counters::{COUNT, Counter, Counters, Definition, Unit, Value};
 use crate::units::MAX_ORDER;
 
-/// What the pages of a free block in the buddy have in common.
+/// What the pages of a free block in the map have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeState {
     /// Resident, content unknown.
@@ -41,7 +41,7 @@ macro_rules! gauges {
         #[derive(Clone, Copy, PartialEq, Debug, Default)]
         pub struct Gauges {
             $(#[doc = concat!($help, ".")] pub $name: $type,)*
-            /// Free blocks in the buddy (not those on quicklists) by order and [`FreeState`].
+            /// Free blocks in the map (not those on quicklists) by order and [`FreeState`].
             pub free: [[u64; FreeState::ALL.len()]; ORDERS],
             /// Whether scrubbing is switched off.
             pub never_scrubs: bool,

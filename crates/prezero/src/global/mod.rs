@@ -6,7 +6,7 @@ use std::ptr;
 use crate::clear::Use;
 use crate::count::counters::Counter;
 use crate::count::snapshot::Snapshot;
-use crate::heap::{GRANULE, Heap, Resized};
+use crate::heap::{Heap, Resized};
 use crate::units::{Order, PAGE};
 
 pub(crate) mod home;
@@ -105,7 +105,8 @@ impl<A> Global<A> {
     /// A zeroed block from the zone, for a request of at least the threshold.
     #[inline(never)]
     fn zeroed(&self, layout: Layout) -> Option<*mut u8> {
-        let heap = self.heap_for(layout.size()).filter(|_| layout.align() <= GRANULE.bytes())?;
+        let heap =
+            self.heap_for(layout.size()).filter(|_| layout.align() <= Order::SLICE.bytes())?;
         no_unwind(|| heap.zeroed(layout.size(), Use::Unknown)).map(ptr::NonNull::as_ptr)
     }
 }
@@ -175,7 +176,7 @@ impl<A: GlobalAlloc> Global<A> {
     #[inline(never)]
     unsafe fn resize(&self, heap: &Heap, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // A block that shrinks below the threshold leaves the zone only when it is well below.
-        if size < home::threshold() / 2 || layout.align() > GRANULE.bytes() {
+        if size < home::threshold() / 2 || layout.align() > Order::SLICE.bytes() {
             // SAFETY: the caller keeps the contract of `resize`.
             return unsafe { self.move_to_new(block, layout, size) };
         }

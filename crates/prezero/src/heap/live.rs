@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{GRANULE, Heap, PAGES_SHIFT};
-use crate::units::PAGE;
+use super::{Heap, PAGES_SHIFT};
+use crate::units::{PAGE, SLICE};
 
 /// Blocks in the program's hands. Read while they change: the sums are of no one moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,10 +19,10 @@ impl Heap {
     pub fn live(&self) -> Live {
         let mut live = Live::default();
         self.zone.each_in_use(|first, pages| {
-            let granules = |page: usize| page / GRANULE.pages() as usize;
-            let end = granules(first.index() + pages as usize).min(self.live.len());
-            for granule in &self.live[granules(first.index())..end] {
-                let pages = (granule.block.load(Relaxed) >> PAGES_SHIFT) as usize;
+            let slices = |page: usize| page / SLICE as usize;
+            let end = slices(first.index() + pages as usize).min(self.live.len());
+            for slice in &self.live[slices(first.index())..end] {
+                let pages = (slice.block.load(Relaxed) >> PAGES_SHIFT) as usize;
                 live.blocks += usize::from(pages > 0);
                 live.bytes += pages * PAGE;
             }

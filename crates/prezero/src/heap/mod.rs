@@ -1,7 +1,7 @@
 //! Blocks of a zone, known to the program by their address alone.
 //!
 //! `free` is given an address and nothing else, so a [`Heap`] remembers how long each
-//! block is: one word for each granule of 64 KiB of the zone, out of band, that holds
+//! block is: one word for each slice of 64 KiB of the zone, out of band, that holds
 //! the page count of the block that starts there, or 0.
 //! A `free` sets the word to 0. So an address inside a block, a freed one or
 //! a made-up one is told from a real one.
@@ -28,7 +28,7 @@ use crate::count::snapshot::Snapshot;
 use crate::inplace::{build_in, field_of};
 use crate::mem::backing::{Anonymous, Backing};
 use crate::pool::purge::no_dump::unit;
-use crate::units::{HUGE, Order, PAGE, PageId};
+use crate::units::{HUGE, Order, PAGE, PageId, SLICE};
 use crate::zone::Zone;
 use crate::zone::resize::Grown;
 
@@ -38,13 +38,6 @@ mod live;
 mod remapped;
 
 pub use live::Live;
-
-/// Every block starts at a multiple of this: the zone rounds page counts to it, and a
-/// word for each of these is all the bookkeeping there is.
-pub(crate) const GRANULE: Order = match Order::new(4) {
-    Some(order) => order,
-    None => unreachable!(),
-};
 
 /// An address in the zone at which no live block starts.
 #[derive(Debug)]
@@ -63,25 +56,25 @@ pub enum Resized {
 #[derive(Debug)]
 pub struct Heap {
     zone: Zone<Anonymous>,
-    live: Meta<Granule>,
+    live: Meta<Slice>,
     base: usize,
     bytes: usize,
 }
 
-/// What is known of a granule, on a cache line of its own: the blocks of two threads lie
+/// What is known of a slice, on a cache line of its own: the blocks of two threads lie
 /// side by side, and both write here at every turn. A thousandth of the memory in use.
 ///
 /// At the line's end, because a program writes to the beginning of its block first: a load
 /// whose address has the low twelve bits of an earlier store's waits for that store.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Granule {
+struct Slice {
     unused: [AtomicU32; 15],
     /// Of the block that starts in it: its pages above the low byte, and in it those that were [`ADDED`]; 0: none does.
     block: AtomicU32,
 }
 
-/// Bits below the pages in a granule's word.
+/// Bits below the pages in a slice's word.
 const PAGES_SHIFT: u32 = 8;
 /// The longest block that a word can say (64 GiB).
 const MOST_PAGES: u32 = u32::MAX >> PAGES_SHIFT;
@@ -91,7 +84,7 @@ const MOST_PAGES: u32 = u32::MAX >> PAGES_SHIFT;
 const ADDED: u32 = (1 << PAGES_SHIFT) - 1;
 
 // SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
-unsafe impl Zeroable for Granule {}
+unsafe impl Zeroable for Slice {}
 
 /// Bytes that a heap maps at first, about: room for a few blocks of some megabytes. Limits of address space, and tools
 /// that watch it, count them.
@@ -127,7 +120,8 @@ impl Heap {
         let first = FIRST.next_multiple_of(unit);
         let backing = Anonymous::growing(config.limit, first).map_err(|_| NoHeap)?;
         let base = backing.base().as_ptr().addr();
-        let live: Meta<Granule> = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
+        let live: Meta<Slice> =
+            Meta::new(config.limit / Order::SLICE.bytes()).map_err(|_| NoHeap)?;
         Zone::build(field_of!(slot, zone), backing, config, thread::monotonic_ns)
             .map_err(|_| NoHeap)?;
         let bytes = config.limit;
@@ -152,14 +146,14 @@ impl Heap {
             return None;
         }
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
-        Some(self.hand_out(self.zone.plain(pages, align.max(GRANULE))?))
+        Some(self.hand_out(self.zone.plain(pages, align.max(Order::SLICE))?))
     }
 
     /// At least `bytes` of zeroed memory.
     pub fn zeroed(&self, bytes: usize, first_use: Use) -> Option<NonNull<u8>> {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
         let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
-        let block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
+        let block = self.zone.zero_front(front, pages, Order::SLICE, first_use)?;
         let bytes = block.zero_pages() as usize * PAGE;
         Some(self.hand_out_to(block.into_dirty(), bytes))
     }
@@ -167,7 +161,7 @@ impl Heap {
     /// At least `bytes` of memory that is zero already: at once, or not at all.
     pub fn zeroed_already(&self, bytes: usize) -> Option<NonNull<u8>> {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
-        Some(self.hand_out(self.zone.only_zero(pages, GRANULE)?))
+        Some(self.hand_out(self.zone.only_zero(pages, Order::SLICE)?))
     }
 
     /// Bytes of the block at `ptr` that are the program's; 0 for a stray address.
@@ -191,7 +185,7 @@ impl Heap {
     }
 
     /// As [`take`](Self::take), for a block whose owner says that it is all zero. What was
-    /// added to it is not, and goes back to the zone here.
+    /// added to it is not: whole slices of that go back to the zone here, and the rest is cleared.
     ///
     /// # Errors
     /// As for [`take`](Self::take).
@@ -202,16 +196,20 @@ impl Heap {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: as in `take`.
         let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
-        let usable = self.zone.shorten_to(block, usable_pages(word));
-        // SAFETY: the usable pages are left of the block, and the caller vouches for their content.
-        Ok(unsafe { usable.assume_zero() })
+        let usable = usable_pages(word);
+        let block = self.zone.shorten_to(block, usable);
+        let added = block.pages().saturating_sub(usable) as usize * PAGE;
+        // SAFETY: the block is this call's, and what was added to it lies at its end. The caller vouches for the rest.
+        unsafe {
+            self.zone.address(&block).add(block.bytes() - added).write_bytes(0, added);
+            Ok(block.assume_zero())
+        }
     }
 
     /// Gives a block to the program.
     ///
     /// # Panics
-    /// Where the block does not begin at a granule of 64 KiB, since a heap tells no two blocks of one granule apart, or has
-    /// 64 GiB or more.
+    /// Where the block has 64 GiB or more.
     pub fn hand_out<C: Content>(&self, block: Block<C>) -> NonNull<u8> {
         let bytes = block.bytes();
         self.hand_out_to(block, bytes)
@@ -226,13 +224,12 @@ impl Heap {
         let block = block.into_dirty();
         let known = bytes.div_ceil(PAGE).max(1);
         let added = (block.pages() as usize).saturating_sub(known).min(ADDED as usize) as u32;
-        assert!(block.first().is_aligned(GRANULE), "a block of a heap begins at a granule");
         assert!(block.pages() <= MOST_PAGES, "a block of a heap is shorter than 64 GiB");
         // Before the store, behind which the zone would look again whether the block is its own.
         let address = self.zone.address(&block);
         // Relaxed: a thread that frees the block got its address through the
         // program's own synchronisation, which orders this store too.
-        self.live[block.first().index() / GRANULE.pages() as usize]
+        self.live[block.first().index() / SLICE as usize]
             .block
             .store(block.pages() << PAGES_SHIFT | added, Ordering::Relaxed);
         address
@@ -268,7 +265,7 @@ impl Heap {
         } else if pages > block.pages()
             && matches!(self.zone.try_grow(&mut block, pages), Grown::No)
         {
-            block = match self.zone.grow_elsewhere(block, pages, GRANULE) {
+            block = match self.zone.grow_elsewhere(block, pages, Order::SLICE) {
                 Ok(grown) => grown,
                 Err(block) => return Resized::Refused(block),
             };
@@ -299,11 +296,11 @@ impl Heap {
         }
     }
 
-    /// The word of the granule that starts at `ptr`, if one does.
+    /// The word of the slice that starts at `ptr`, if one does.
     fn word(&self, ptr: *const u8) -> Option<&AtomicU32> {
         let offset = ptr.addr().wrapping_sub(self.base);
-        let whole = offset.is_multiple_of(GRANULE.bytes());
-        Some(&self.live.get(offset / GRANULE.bytes()).filter(|_| whole)?.block)
+        let whole = offset.is_multiple_of(Order::SLICE.bytes());
+        Some(&self.live.get(offset / Order::SLICE.bytes()).filter(|_| whole)?.block)
     }
 }
 

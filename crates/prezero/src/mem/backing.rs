@@ -358,10 +358,10 @@ impl<B: Backing> Memory<B> {
         unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
     }
 
-    /// Makes a page resident that the caller owns.
-    pub(crate) fn populate(&self, page: PageId) -> Result<(), Errno> {
+    /// Makes pages resident that the caller owns.
+    pub(crate) fn populate(&self, span: Span) -> Result<(), Errno> {
         // SAFETY: pages that were free are mapped.
-        unsafe { self.backing.populate(page.index() * PAGE, PAGE) }
+        unsafe { self.backing.populate(span.first.index() * PAGE, span.bytes()) }
     }
 
     /// Gives back a run of pages that the caller owns.

@@ -1,6 +1,5 @@
-//! What memory is: the backing, the page states, and every raw pointer.
+//! What memory is: the backing, and every raw pointer.
 
 #[cfg(not(loom))]
 pub(crate) mod backing;
 pub(crate) mod bits;
-pub(crate) mod states;

@@ -1,16 +1,16 @@
 //! What a block holds that comes back from its owner.
 //!
-//! A page is dirty where the owner may have written, absent where the owner never touched it, fresh where the owner
+//! A slice is dirty where the owner may have written, absent where the owner never touched it, fresh where the owner
 //! changed the mapping. None counts as zero here: that takes proof.
 
 use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
+use crate::map::search::FAULT;
+use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
 use crate::pool::Pool;
-use crate::pool::find::FAULT;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{GRANULE, PAGE, PageId, Span};
+use crate::units::{PAGE, PageId, SLICE, Span};
 
 /// The content of a block that came back.
 #[derive(Clone, Copy)]
@@ -20,11 +20,12 @@ pub(crate) struct Classified {
     pub(crate) returned: u32,
 }
 
-/// What the kernel's answer proves about a run of pages that are recorded as absent or zero.
+/// What the kernel's answer proves about slices that are recorded as absent or zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Residency {
+    /// A page of each slice at least.
     Resident,
-    /// The pages have no content, and read as zero.
+    /// No page has content, and all read as zero.
     Absent,
     /// The kernel did not say, or it has swap: a page that was swapped out is not resident, and has content.
     Unknown,
@@ -44,17 +45,13 @@ pub(crate) struct Sparse([AtomicU32; REMEMBERED]);
 impl Sparse {
     /// Whether the block that starts here was the last of those that share its slot. It is now.
     fn was_last(&self, first: PageId) -> bool {
-        let slot = &self.0[(first.0 / GRANULE) as usize % REMEMBERED];
+        let slot = &self.0[(first.0 / SLICE) as usize % REMEMBERED];
         let was = slot.load(Relaxed) == first.0 + 1;
         slot.store(first.0 + 1, Relaxed);
         was
     }
 }
 
-/// Runs of resident pages among 1024 that are told apart when a block comes back: each that is absent costs a system
-/// call.
-/// Moved by: `prezero bench thin`.
-const MOST_RUNS: usize = 64;
 /// Pages above which a block that comes back mostly untouched goes back to the kernel. In glibc
 /// such a block comes from the kernel each time, too. To clear all of it costs more than its next
 /// owner's faults.
@@ -91,24 +88,25 @@ impl ThinRow {
 }
 
 impl<B: Backing> Pool<B> {
-    /// The mapping of these owned pages is not as the zone's any more: fresh memory replaces them when the block
-    /// comes back.
+    /// The mapping of these owned pages is not as the zone's any more: fresh memory replaces their slices when the
+    /// block comes back.
     pub(crate) fn mark_moved(&self, span: Span) {
         self.remapped.store(1, Relaxed);
-        self.states.set(span, PageState::Remapped);
+        let span = span.slices();
+        self.map.set(span, PageState::Remapped);
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
     pub(crate) fn each_remapped(&self, mut each: impl FnMut(Span)) {
         if self.remapped.load(Relaxed) != 0 {
             for left in self.mapped_runs() {
-                self.states.each_run(left, PageState::Remapped, &mut each);
+                self.map.each_run(left, PageState::Remapped, &mut each);
             }
         }
     }
 
-    /// Records the content of a block that comes back from its owner: a resident page is dirty, a
-    /// page that its owner never touched is absent.
+    /// Records the content of a block that comes back from its owner: a slice that its owner never touched is absent,
+    /// any other is dirty.
     ///
     /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
     /// size.
@@ -117,16 +115,16 @@ impl<B: Backing> Pool<B> {
         let Span { first: _, pages } = span;
         let dirty =
             |returned| Classified { tally: Tally { dirty: pages, ..Tally::default() }, returned };
-        if self.states.all(span, PageState::Dirty) {
+        if self.map.all(span, PageState::Dirty) {
             return dirty(0);
         }
-        if self.states.all(span, PageState::Zero) {
-            self.states.set(span, PageState::Dirty);
+        if self.map.all(span, PageState::Zero) {
+            self.map.set(span, PageState::Dirty);
             return dirty(pages);
         }
-        let was = self.states.tally(span);
+        let was = self.map.tally(span);
         if was.zero + was.dirty == pages {
-            self.states.set(span, PageState::Dirty);
+            self.map.set(span, PageState::Dirty);
             // The pages behind a zero front round the request up, and count with it.
             let rounded = was.dirty <= slack.unwrap_or(0);
             return dirty(if rounded { pages } else { was.zero });
@@ -137,13 +135,13 @@ impl<B: Backing> Pool<B> {
     #[cold]
     fn classify_slowly(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Classified {
         let Span { first, pages } = span;
-        let was = self.states.tally(span);
+        let was = self.map.tally(span);
         let is_kernels = pages > KERNELS;
         if is_kernels && was.absent == pages && self.goes_back_unseen(span) {
             return Classified { tally: was, returned: 0 };
         }
-        self.states.each_run(span, PageState::Zero, |run| {
-            self.states.set(run, PageState::Dirty);
+        self.map.each_run(span, PageState::Zero, |run| {
+            self.map.set(run, PageState::Dirty);
         });
         // No owner touches the pages that round the request up. To ask for them at every turn, and
         // to keep the block from the lists, would cost more than to clear them once.
@@ -152,9 +150,9 @@ impl<B: Backing> Pool<B> {
         let is_plain = was.zero == 0 && was.dirty > 0 && slack.is_some();
         let counts = added || is_plain && self.has(Mechanism::Untouched) && sparse.was_last(first);
         let mut touched = 0;
-        self.states.each_run(span, PageState::Absent, |run| {
+        self.map.each_run(span, PageState::Absent, |run| {
             if counts {
-                self.states.set(run, PageState::Dirty);
+                self.map.set(run, PageState::Dirty);
             } else {
                 touched += self.classify_absent(run, is_kernels);
             }
@@ -166,7 +164,7 @@ impl<B: Backing> Pool<B> {
         if self.replace_remapped(span) {
             self.came_back.note();
         }
-        Classified { tally: self.states.tally(span), returned: was.zero }
+        Classified { tally: self.map.tally(span), returned: was.zero }
     }
 
     /// Gives a large block back to the kernel that was absent when it was handed out, where those
@@ -184,67 +182,63 @@ impl<B: Backing> Pool<B> {
         gone
     }
 
-    /// Records which pages of a span were touched that was handed out absent. A page that is not
-    /// resident was never touched, or was written and swapped out. It is released, and absent
-    /// either way. Returns how many are resident.
+    /// Records which slices of a span were touched that was handed out absent, and returns how many of its pages are
+    /// resident. A page that is not resident was never touched, or was written and swapped out. It is released, and
+    /// absent either way. So is, of a large block, a part of which little was touched.
     fn classify_absent(&self, span: Span, is_kernels: bool) -> u32 {
-        let settle = |part: Span, map: Option<&[u8]>| {
-            let Some(map) = map.filter(|map| runs(map).nth(MOST_RUNS).is_none()) else {
-                return self.states.set(part, PageState::Dirty);
-            };
-            each_run_of(part, map, |run, resident| {
-                if resident || self.memory.release(run).is_err() {
-                    self.states.set(run, PageState::Dirty);
-                }
-            });
-        };
-        // Thin, adjacent runs go in one call, and count as resident should that fail.
-        let (mut touched, mut thin) = (0, (span.first, 0, 0));
         let may_thin = is_kernels && self.has(Mechanism::Thin) && !self.must_not_move();
-        let release = |(from, n, resident): (PageId, u32, u32)| {
-            if n > 0 && self.memory.release(Span::new(from, n)).is_err() {
-                self.states.set(Span::new(from, n), PageState::Dirty);
+        let (mut touched, mut gone) = (0, (Span::new(span.first, 0), 0));
+        let release = |(span, resident): (Span, u32)| {
+            if span.pages > 0 && self.memory.release(span).is_err() {
+                self.map.set(span, PageState::Dirty);
             } else {
                 self.counters.add_exact(Counter::ReleasedBytes, u64::from(resident) * PAGE as u64);
             }
         };
-        self.each_map(span, |part, map| {
-            let n = part.pages;
-            let resident = map.map_or(n, |map| map.iter().map(|byte| u32::from(byte & 1)).sum());
-            touched += resident;
-            if may_thin && is_thin(resident, n) {
-                thin = (thin.0, thin.1 + n, thin.2 + resident);
-                return;
+        self.each_part(span, |part, map| {
+            let resident = |n| map.map_or(SLICE, |map| resident_in(map, n));
+            let in_part = (0..part.pages / SLICE).map(resident).sum();
+            touched += in_part;
+            let is_gone = may_thin && is_thin(in_part, part.pages);
+            for n in 0..part.pages / SLICE {
+                let (slice, pages) = (Span::new(part.first.plus(n * SLICE), SLICE), resident(n));
+                if is_gone || pages == 0 {
+                    // Neighbours go in one call.
+                    gone = (Span::new(gone.0.first, gone.0.pages + SLICE), gone.1 + pages);
+                    continue;
+                }
+                self.map.set(slice, PageState::Dirty);
+                release(std::mem::replace(&mut gone, (Span::new(PageId(slice.end()), 0), 0)));
             }
-            release(std::mem::replace(&mut thin, (PageId(part.end()), 0, 0)));
-            settle(part, map);
         });
-        release(thin);
+        release(gone);
         touched
     }
 
-    /// Calls `each` for the runs of owned pages that have content, and those that may or may not.
+    /// Calls `each` for the owned slices that have content, and those that may or may not.
     pub(crate) fn each_residency(&self, span: Span, mut each: impl FnMut(Span, Residency)) {
-        let elsewhere =
-            if self.memory.backing().may_swap() { Residency::Unknown } else { Residency::Absent };
-        self.each_map(span, |part, map| match map {
-            None => each(part, Residency::Unknown),
-            Some(map) => each_run_of(part, map, |run, resident| {
-                each(run, if resident { Residency::Resident } else { elsewhere });
-            }),
+        let may_swap = self.memory.backing().may_swap();
+        self.each_part(span, |part, map| {
+            for n in 0..part.pages / SLICE {
+                let residency = match map.map(|map| resident_in(map, n)) {
+                    Some(1..) => Residency::Resident,
+                    Some(0) if !may_swap => Residency::Absent,
+                    _ => Residency::Unknown,
+                };
+                each(Span::new(part.first.plus(n * SLICE), SLICE), residency);
+            }
         });
     }
 
     /// Calls `each` for 1024 owned pages at a time, with a byte for each: whether it is resident, if
     /// the kernel says so.
-    fn each_map(&self, span: Span, mut each: impl FnMut(Span, Option<&[u8]>)) {
-        let Span { first, pages } = span;
+    fn each_part(&self, span: Span, mut each: impl FnMut(Span, Option<&[u8]>)) {
         let mut map = [0u8; 1024];
-        for at in (0..pages).step_by(map.len()) {
-            let n = (pages - at).min(map.len() as u32);
-            let (page, map) = (first.plus(at), &mut map[..n as usize]);
-            let known = self.memory.backing().residency(page.index() * PAGE, map).is_ok();
-            each(Span::new(page, n), known.then_some(map));
+        for at in (0..span.pages).step_by(map.len()) {
+            let pages = (span.pages - at).min(map.len() as u32);
+            let (first, map) = (span.first.plus(at), &mut map[..pages as usize]);
+            let known = self.memory.backing().residency(first.index() * PAGE, map).is_ok();
+            each(Span::new(first, pages), known.then_some(map));
         }
     }
 
@@ -255,10 +249,10 @@ impl<B: Backing> Pool<B> {
         if self.remapped.load(Relaxed) == 0 {
             return any;
         }
-        self.states.each_run(span, PageState::Remapped, |run| {
+        self.map.each_run(span, PageState::Remapped, |run| {
             any = true;
             if self.memory.replace(run).is_ok() {
-                self.states.set(run, PageState::Absent);
+                self.map.set(run, PageState::Absent);
                 self.note_fresh(run);
             } else {
                 self.counters.add_exact(Counter::BackingErrors, 1);
@@ -268,18 +262,10 @@ impl<B: Backing> Pool<B> {
     }
 }
 
-/// The runs in what the kernel said of some pages.
-fn runs(map: &[u8]) -> impl Iterator<Item = &[u8]> {
-    map.chunk_by(|a, b| a & 1 == b & 1)
-}
-
-/// Calls `each` for the runs of pages of which the kernel said this, and whether they are resident.
-fn each_run_of(part: Span, map: &[u8], mut each: impl FnMut(Span, bool)) {
-    let mut start = 0;
-    for run in runs(map) {
-        each(Span::new(part.first.plus(start), run.len() as u32), run[0] & 1 != 0);
-        start += run.len() as u32;
-    }
+/// Pages of a slice that are resident, by what the kernel said of the pages of its part.
+fn resident_in(map: &[u8], slice: u32) -> u32 {
+    let pages = map.iter().skip((slice * SLICE) as usize).take(SLICE as usize);
+    pages.map(|byte| u32::from(byte & 1)).sum()
 }
 
 /// Whether so little of `pages` was touched that faults cost less than to clear them all.

@@ -3,12 +3,10 @@
 //! A block that has outgrown its place once will again. It moves to where it has room: in the upper half of the
 //! zone, of which the rest is address space that nothing uses.
 
-use std::ops::Add;
-
 use crate::block::Run;
 use crate::config::ablation::Mechanism;
+use crate::map::state::Tally;
 use crate::mem::backing::Backing;
-use crate::mem::states::Tally;
 use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
@@ -93,17 +91,15 @@ impl<B: Backing> Pool<B> {
         self.taken(run).map(|(run, _)| run)
     }
 
-    /// The pages from `old` on of a run, out of the buddy. What is not mapped yet is reached for.
+    /// The pages from `old` on of a run, out of the map. What is not mapped yet is reached for.
     pub(crate) fn take_reaching(&self, first: PageId, old: u32, pages: u32) -> Option<Run> {
-        let take = || self.buddy.take_run(Span::new(first.plus(old), pages - old));
+        let take = || self.map.take(Span::new(first.plus(old), pages - old));
         take().or_else(|| self.map_behind(first, old, pages).then(take)?)
     }
 
-    /// The content of a run that came out of the buddy, and leaves the sums. `None`: it went back,
-    /// as it cannot be shown.
+    /// The content of a run that came out of the map. `None`: it went back, as it cannot be shown.
     pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
-        let tally = self.states.tally(run.span());
-        self.resident.sub(tally);
+        let tally = self.map.tally(run.span());
         if !self.keep_on_fork(run.span()) {
             self.put_as_it_was(run);
             return None;
@@ -119,18 +115,5 @@ impl<B: Backing> Pool<B> {
     /// would be in its way.
     pub(crate) fn places(&self) -> PageId {
         PageId(self.memory.pages - PLACES * self.place_pages())
-    }
-
-    /// The pages of a block of the buddy by state. The records of huge blocks that were never used
-    /// are not read: a read would fault them in.
-    pub(crate) fn tally_free(&self, block: PageId, order: Order) -> Tally {
-        let pages = order.pages().min(HUGE_PAGES);
-        let firsts = (0..order.pages()).step_by(HUGE_PAGES as usize).map(|at| block.plus(at));
-        let known = |first: PageId| self.freed.at[first.huge()].get().is_some();
-        let tally = |first| match known(first) {
-            true => self.states.tally(Span::new(first, pages)),
-            false => Tally { absent: pages, ..Tally::default() },
-        };
-        firsts.map(tally).fold(Tally::default(), Tally::add)
     }
 }

@@ -8,9 +8,8 @@ use std::ops::Range;
 
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
-use crate::pool::chunk::Chunk;
 use crate::pool::isolate::Isolated;
-use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId, Span};
+use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
 
 /// Pages of absent memory from which on a block is faulted in huge pages wherever it lies.
 /// Moved by: `bench grid --idle on`.
@@ -104,10 +103,10 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Whether a chunk is a huge block in small pages that would be better in one huge page.
-    pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
-        let huge = chunk.first.huge() as u32;
-        let may = self.fresh.huge && chunk.order.get() == HUGE_ORDER && huge < self.small_end();
+    /// Whether a span is a huge block in small pages that would be better in one huge page.
+    pub(crate) fn can_be_huge(&self, span: Span) -> bool {
+        let huge = span.first.huge() as u32;
+        let may = self.fresh.huge && span.pages == HUGE_PAGES && huge < self.small_end();
         may && self.fresh.in_small.has(huge) && !self.must_not_move()
     }
 

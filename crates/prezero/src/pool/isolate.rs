@@ -11,11 +11,10 @@ use crate::block::Run;
 use crate::clear::ClearEngine;
 use crate::count::counters::Counter;
 use crate::count::probes;
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::pool::chunk::Chunk;
-use crate::units::Span;
+use crate::units::{PageId, SLICE, Span};
 
 /// Pages that are cleared between two looks whether a request wants the run. In smaller pieces engines lose speed.
 /// Moved by: `bench scrub`.
@@ -35,9 +34,9 @@ pub(crate) struct Isolated {
 }
 
 impl<B: Backing> Pool<B> {
-    /// Isolates a chunk of a free block. `None`: an allocation was faster, or a fork is under way.
-    pub(crate) fn isolate(&self, chunk: &Chunk) -> Option<Isolated> {
-        self.isolate_by(|| self.borrow(chunk))
+    /// Isolates free memory. `None`: an allocation was faster, or a fork is under way.
+    pub(crate) fn isolate(&self, span: Span) -> Option<Isolated> {
+        self.isolate_by(|| self.map.take(span))
     }
 
     /// Isolates the run that `take` takes out of circulation.
@@ -61,27 +60,28 @@ impl<B: Backing> Pool<B> {
                 return;
             }
             let piece = Span::new(first.plus(piece), PIECE.min(pages - piece));
-            self.states.each_run(piece, PageState::Dirty, |run| self.memory.clear(engine, run));
+            self.map.each_run(piece, PageState::Dirty, |run| self.memory.clear(engine, run));
             isolated.done = piece.end() - first.0;
         }
     }
 
-    /// Faults in the absent pages of an isolated run, page by page, until a request wants it or the kernel refuses:
+    /// Faults in the absent pages of an isolated run, slice by slice, until a request wants it or the kernel refuses:
     /// how many.
     pub(crate) fn populate_isolated(&self, isolated: &Isolated) -> u32 {
         let mut populated = 0;
-        self.states.each_run(isolated.span, PageState::Absent, |run| {
-            for page in run.each() {
-                if self.is_wanted() || self.memory.populate(page).is_err() {
+        self.map.each_run(isolated.span, PageState::Absent, |run| {
+            for at in (run.first.0..run.end()).step_by(SLICE as usize) {
+                let slice = Span::new(PageId(at), SLICE);
+                if self.is_wanted() || self.memory.populate(slice).is_err() {
                     return;
                 }
-                self.states.set(Span::new(page, 1), PageState::Zero);
-                populated += 1;
+                self.map.set(slice, PageState::Zero);
+                populated += SLICE;
             }
         });
         if populated > 0 {
             // It decays from now on, not from a free long ago.
-            self.freed.at[isolated.span.first.huge()].set(self.clock.tick());
+            self.map.set_freed(isolated.span, self.clock.tick());
         } else {
             self.counters.add_exact(Counter::BackingErrors, 1);
         }
@@ -106,9 +106,9 @@ impl<B: Backing> Pool<B> {
         if !self.scrubbing.may_record(mark) {
             return 0;
         }
-        let cleared = self.states.tally(span).dirty;
-        self.states.each_run(span, PageState::Dirty, |run| {
-            self.states.set(run, PageState::Zero);
+        let cleared = self.map.tally(span).dirty;
+        self.map.each_run(span, PageState::Dirty, |run| {
+            self.map.set(run, PageState::Zero);
         });
         cleared
     }

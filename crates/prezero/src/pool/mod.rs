@@ -1,11 +1,8 @@
 //! Free memory, and its content.
 //!
-//! The pool keeps free pages, their states and their ages, and speaks to the kernel about them. It knows no lists of
+//! The pool has the free map, and speaks to the kernel about what lies in it. It knows no lists of
 //! CPUs and no policy: [zone](crate::zone) puts those in front of it.
 
-pub(crate) mod buddy;
-#[cfg(not(loom))]
-pub(crate) mod chunk;
 #[cfg(not(loom))]
 pub(crate) mod classify;
 #[cfg(not(loom))]
@@ -22,10 +19,6 @@ pub(crate) mod no_move;
 pub(crate) mod purge;
 #[cfg(not(loom))]
 pub(crate) mod put;
-#[cfg(not(loom))]
-pub(crate) mod resident;
-#[cfg(not(loom))]
-pub(crate) mod runs;
 pub(crate) mod scrubbing;
 #[cfg(not(loom))]
 mod whole;

@@ -2,55 +2,43 @@
 
 use crate::block::Run;
 use crate::clock::Tick;
+use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
 use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
 use crate::units::Span;
 
 impl<B: Backing> Pool<B> {
-    /// Frees a settled run into the buddy.
+    /// Frees a settled run.
     pub(crate) fn put(&self, run: Run, tally: Tally, freed: Tick) {
         let span = run.span();
-        let Span { first, pages } = span;
         if tally.remapped > 0 {
             return self.abandon_foreign(run.into_span(), freed);
         }
-        if tally.absent < pages {
+        if tally.absent < span.pages {
             self.freed.on.store(prezero_sys::cpu::current() as u32, Relaxed);
             self.freed.last.set(freed);
-            for huge in first.huge()..=first.plus(pages - 1).huge() {
-                self.freed.at[huge].set(freed);
-            }
+            self.map.set_freed(span, freed);
             self.note_used(span);
         }
-        self.resident.add(tally);
-        self.buddy.put_run(run);
+        self.map.put(run);
         self.lazy_free_excess(span);
     }
 
     /// Frees a run that was only borrowed from the free memory: it is as old as it was.
     pub(crate) fn put_as_it_was(&self, run: Run) {
         let span = run.span();
-        let Span { first, pages } = span;
-        let tally = self.states.tally(span);
-        if tally.absent < pages {
-            for freed_at in &self.freed.at[first.huge()..=first.plus(pages - 1).huge()] {
-                if freed_at.get().is_none() {
-                    // It comes off a quicklist that kept it for long.
-                    freed_at.set(self.clock.long_ago());
-                }
-            }
+        if self.map.tally(span).absent < span.pages {
+            // It may come off a quicklist that kept it for long.
+            self.map.set_freed_if_never(span, self.clock.long_ago());
             self.note_used(span);
         }
-        self.resident.add(tally);
-        self.buddy.put_run(run);
+        self.map.put(run);
     }
 
     fn note_used(&self, span: Span) {
         let Span { first, pages } = span;
         let huge = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
-        self.freed.resident.set(huge.clone());
         self.purge.used.set(huge);
     }
 
@@ -58,8 +46,8 @@ impl<B: Backing> Pool<B> {
     #[cold]
     fn abandon_foreign(&self, span: Span, freed: Tick) {
         for state in [PageState::Absent, PageState::Zero, PageState::Dirty] {
-            self.states.each_run(span, state, |run| {
-                self.put(Run::taken(run), self.states.tally(run), freed);
+            self.map.each_run(span, state, |run| {
+                self.put(Run::taken(run), self.map.tally(run), freed);
             });
         }
     }

@@ -1,6 +1,6 @@
 //! The run that scrubd scrubs: one word names it, and nothing takes it away.
 //!
-//! scrubd takes a run out of the buddy, names it here, works on it, and puts it back. A request that lacks a run asks
+//! scrubd takes a run out of the map, names it here, works on it, and puts it back. A request that lacks a run asks
 //! for this one: scrubd then puts it back after the piece in hand. scrubd may have lost its CPU, so the request
 //! waits for a bounded number of spins, and goes elsewhere after that.
 //!
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! **Fork.** A fork copies page after page while other threads go on. Its child finds the run either here or in the
-//! buddy, never in both: the word counts the forks under way, and becomes or ceases to be `Held` only while there are
+//! map, never in both: the word counts the forks under way, and becomes or ceases to be `Held` only while there are
 //! none. A child whose word says `Taking` or `Closing` loses the run. A lost run is better than one with two owners.
 //!
 //! **Zeroes.** A clear begins with the [count of forks](Scrubbing::mark), and its zeroes are recorded only while no
@@ -293,7 +293,7 @@ mod model {
 
     struct World {
         scrubbing: Scrubbing,
-        /// Whether the run is in the buddy.
+        /// Whether the run is in the map.
         free: AtomicBool,
     }
 
@@ -318,7 +318,7 @@ mod model {
         }
     }
 
-    /// A fork copies the word and the buddy in either order: the child has the run once at most.
+    /// A fork copies the word and the map in either order: the child has the run once at most.
     fn fork(word_first: bool) {
         loom::model(move || {
             let world = world();

@@ -10,10 +10,9 @@ use crate::config::Config;
 use crate::config::ablation::{Ablation, Mechanism};
 use crate::count::counters::Counters;
 use crate::inplace::{build_in, field_of};
+use crate::map::Map;
 use crate::mem::backing::{Backing, Memory};
 use crate::mem::bits::Bits;
-use crate::mem::states::StateMap;
-use crate::pool::buddy::Buddy;
 use crate::pool::classify::ThinRow;
 use crate::pool::headroom::CameBack;
 use crate::pool::no_move::NoMove;
@@ -21,18 +20,13 @@ use crate::pool::purge::no_dump::NoDump;
 use crate::pool::purge::pages as pages_of;
 use crate::pool::purge::unmap::Unmapped;
 use crate::pool::purge::wipe_on_fork::WipeOnFork;
-use crate::pool::resident::Resident;
 use crate::pool::scrubbing::Scrubbing;
-use crate::sync::{AtomicU32, Meta};
+use crate::sync::AtomicU32;
 use crate::units::{HUGE, HUGE_PAGES};
 
-/// When memory was freed last, by huge block, and where.
+/// The CPU that last freed something, a hint where it will be used, and when that was.
+#[derive(Default)]
 pub(crate) struct Freed {
-    /// The last free in each huge block; never: no free page of it is resident.
-    pub(crate) at: Meta<LastTick>,
-    /// The huge blocks with a last free; some of the others, too.
-    pub(crate) resident: Bits,
-    /// The CPU that last freed something, a hint where it will be used, and when that was.
     pub(crate) on: AtomicU32,
     pub(crate) last: LastTick,
 }
@@ -49,7 +43,7 @@ pub(crate) struct Purge {
     pub(crate) unmapped: Unmapped,
     /// Pages that may idle without being offered to the kernel.
     pub(crate) allowance: AtomicU32,
-    /// The most pages that were out of the buddy when memory was needed.
+    /// The most pages that were in use when memory was needed.
     pub(crate) peak: AtomicU32,
     pub(crate) no_move: NoMove,
 }
@@ -61,17 +55,6 @@ pub(crate) struct Fresh {
     pub(crate) huge: bool,
     /// Of blocks beyond [`KERNELS`](crate::pool::classify) pages.
     pub(crate) thin_row: ThinRow,
-}
-
-impl Freed {
-    fn new(huge: u32) -> Result<Freed, Errno> {
-        Ok(Freed {
-            at: Meta::new(huge as usize)?,
-            resident: Bits::new(huge)?,
-            on: AtomicU32::new(0),
-            last: LastTick::default(),
-        })
-    }
 }
 
 impl Purge {
@@ -113,9 +96,7 @@ impl Fresh {
 /// See the module above.
 pub(crate) struct Pool<B> {
     pub(crate) memory: Memory<B>,
-    pub(crate) states: StateMap,
-    pub(crate) buddy: Buddy,
-    pub(crate) resident: Resident,
+    pub(crate) map: Map,
     pub(crate) scrubbing: Scrubbing,
     pub(crate) clock: Clock,
     /// Counts of this pool; any CPU adds to them, rarely.
@@ -142,32 +123,28 @@ impl<B: Backing> Pool<B> {
         now_ns: fn() -> u64,
     ) -> Result<&'a mut Pool<B>, Errno> {
         let memory = Memory::new(backing);
-        let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
-        let states = StateMap::new(pages)?;
+        let huge = memory.pages / HUGE_PAGES;
         let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
-        let freed = Freed::new(huge)?;
         let fresh = Fresh::new(huge, (memory.backing().small() / HUGE) as u32, config)?;
         Purge::build(field_of!(slot, purge), huge, mapped, config)?;
-        // The largest part, and the last that may fail.
-        field_of!(slot, buddy).write(Buddy::new(pages)?);
+        let map = Map::new(huge)?;
         let pool = build_in!(
             slot,
             Pool {
                 memory: memory,
-                states: states,
-                resident: Resident::new(),
+                map: map,
                 scrubbing: Scrubbing::new(),
                 clock: Clock::new(now_ns),
                 counters: Counters::new(),
-                freed: freed,
+                freed: Freed::default(),
                 fresh: fresh,
                 remapped: AtomicU32::new(0),
                 came_back: CameBack::new(),
                 without: config.without,
-            } and built { buddy, purge }
+            } and built { purge }
         );
         pool.no_dump_new(&(0..mapped));
-        pool.buddy.put_run(Run::taken(pages_of(&(0..mapped))));
+        pool.map.put(Run::taken(pages_of(&(0..mapped))));
         Ok(pool)
     }
 

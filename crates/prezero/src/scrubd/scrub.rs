@@ -16,9 +16,9 @@ use crate::mem::backing::Backing;
 use crate::policy::decay::Decay;
 use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{IDLE_NS, Step, Throttle};
-use crate::units::{Order, PAGE, PageId};
+use crate::units::{Order, PAGE, SLICE, Span};
 use crate::zone::Zone;
-use crate::zone::isolate::{Chunk, FreeList, Isolated, KernelCalls, Ready};
+use crate::zone::isolate::{FreeList, Isolated, KernelCalls, Ready};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
@@ -46,8 +46,8 @@ pub(crate) struct Scrubber<T> {
     pub(crate) thread: T,
     governor: Governor,
     plan: Plan,
-    /// The run that is being cleared piece by piece: its first page and length.
-    focus: Option<(PageId, u32)>,
+    /// What is being cleared piece by piece.
+    focus: Option<Span>,
     /// The cleared bytes fill `scrub_rate` until then, ns.
     paced_until: u64,
     /// The `scrub_start` that set it to work, while each look finds something to clear. A
@@ -265,12 +265,11 @@ impl<T: Thread> Scrubber<T> {
         if lacks == 0 || mood != Throttle::Normal {
             return None;
         }
-        let chunk = zone.absent_chunk(lacks)?;
-        let isolated = zone.isolate(&chunk)?;
+        let isolated = zone.isolate(zone.absent_memory(lacks)?)?;
         let began = self.thread.cpu_ns();
         let populated = zone.populate(&isolated);
         outcome(zone);
-        zone.publish(isolated, FreeList::Buddy);
+        zone.publish(isolated, FreeList::Map);
         // Paid once, for as long as it stays.
         self.apart_ns += self.thread.cpu_ns().saturating_sub(began);
         (populated > 0).then_some(Step::Nap)
@@ -297,49 +296,48 @@ impl<T: Thread> Scrubber<T> {
         let is_idle = freed.is_none_or(|freed| freed > Ticks::rounded_up(REST_NS));
         let rest = Ticks::rounded_up(if is_idle { REST_NS } else { HOT_NS });
         let lack = target.checked_sub(zero).filter(|&lack| lack > 0)?;
-        let chunk = self
+        let span = self
             .focus
-            .and_then(|run| zone.dirty_within(run, lack, tick, rest))
-            .or_else(|| self.next_chunk(zone, stop, lack, tick, rest))
+            .and_then(|span| zone.dirty_within(span, lack, tick, rest))
+            .or_else(|| self.next_wanted(zone, stop, lack, tick, rest))
             .or_else(|| zone.largest_dirty(stop, tick, rest));
-        let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
+        let span = span.filter(|span| u64::from(span.pages) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         self.go_where_wanted(zone, set, freed_on);
         // Isolated only now: the move may have waited behind another thread on a busy CPU.
-        if mood == Throttle::Normal && zone.can_be_huge(&chunk) {
-            return Some(self.make_huge(zone, &chunk));
+        if mood == Throttle::Normal && zone.can_be_huge(span) {
+            return Some(self.make_huge(zone, span));
         }
-        let Some(isolated) = zone.isolate(&chunk) else {
+        let Some(isolated) = zone.isolate(span) else {
             return Some(Step::Nap); // an allocation was faster
         };
-        let step = self.clear(zone, isolated, FreeList::Buddy, set);
+        let step = self.clear(zone, isolated, FreeList::Map, set);
         if mood == Throttle::Normal {
-            zone.lazy_free_excess(&chunk);
+            zone.lazy_free_excess(span);
         }
         Some(step)
     }
 
-    /// The first dirty chunk that has rested of the block that the likeliest request would get now, or of the next
+    /// The first dirty memory that has rested of the block that the likeliest request would get now, or of the next
     /// likeliest: no more of it than the pages ahead, nor than `most`. The rest of that block comes
     /// next.
-    fn next_chunk(
+    fn next_wanted(
         &mut self,
         zone: &Zone<impl Backing>,
         stop: Order,
         most: u64,
         tick: Tick,
         rest: Ticks,
-    ) -> Option<Chunk> {
+    ) -> Option<Span> {
         let bands = self.plan.likeliest.iter().flatten().filter(|(band, _)| band.order() >= stop);
-        let (focus, chunk) = bands.into_iter().find_map(|&(band, ahead)| {
-            let pages = u64::from(band.pages()).min(ahead) as u32;
-            let first = zone.next_for_zero(pages)?;
-            let chunk = zone.dirty_within((first, pages), most, tick, rest)?;
-            Some(((first, pages), chunk))
+        let (focus, found) = bands.into_iter().find_map(|&(band, ahead)| {
+            let pages = (u64::from(band.pages()).min(ahead) as u32).next_multiple_of(SLICE);
+            let span = Span::new(zone.next_for_zero(pages)?, pages);
+            Some((span, zone.dirty_within(span, most, tick, rest)?))
         })?;
         self.focus = Some(focus);
-        Some(chunk)
+        Some(found)
     }
 
     /// Moves to where a set of `bytes` is cleared best, which `cpu` is likely to use.
@@ -381,14 +379,14 @@ impl<T: Thread> Scrubber<T> {
     }
 
     /// For the price of a clear the kernel makes a huge page of small ones, zero as well.
-    fn make_huge(&mut self, zone: &Zone<impl Backing>, chunk: &Chunk) -> Step {
-        let Some(isolated) = zone.isolate(chunk) else { return Step::Nap };
+    fn make_huge(&mut self, zone: &Zone<impl Backing>, span: Span) -> Step {
+        let Some(isolated) = zone.isolate(span) else { return Step::Nap };
         let began = self.thread.cpu_ns();
         let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
         let counters = &zone.waker.counters;
         outcome(zone);
-        zone.publish(isolated, FreeList::Buddy);
-        zone.lazy_free_excess(chunk);
+        zone.publish(isolated, FreeList::Map);
+        zone.lazy_free_excess(span);
         counters.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
         counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));
         Step::Nap

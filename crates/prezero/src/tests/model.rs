@@ -16,11 +16,11 @@ use crate::clear::Use;
 use crate::config::Verify;
 use crate::config::ablation::Ablation;
 use crate::count::counters::Counter;
-use crate::mem::states::PageState;
+use crate::map::state::PageState;
 use crate::policy::Throttle;
 use crate::pool::purge::lazy_free::Allowance;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE, Order, PAGE, PageId};
+use crate::units::{HUGE, Order, PAGE, PageId, whole};
 use crate::zone::resize::Grown;
 
 const HUGE_BLOCKS: usize = 4;
@@ -189,26 +189,26 @@ impl Run {
         }
     }
 
-    fn take(&mut self, request: Request, pages: u32, align: Order) {
-        let zone = &self.world.zone;
+    fn take(&mut self, request: Request, asked: u32, align: Order) {
+        let (zone, pages) = (&self.world.zone, whole(asked));
         let populates = self.world.fake().populates.made();
         let grip = match request {
             Request::Zero => {
                 self.expected.zero += 1;
-                zone.zero(pages, align).map(Grip::Zero)
+                zone.zero(asked, align).map(Grip::Zero)
             }
             Request::ZeroFront => {
                 self.expected.zero += 1;
-                let block = zone.zero_front(front(pages), pages, align, Use::Unknown);
+                let block = zone.zero_front(front(asked), asked, align, Use::Unknown);
                 block.map(|block| Grip::Dirty(block.into_dirty()))
             }
             Request::OnlyZero => {
                 self.expected.only_zero += 1;
-                zone.only_zero(pages, align).map(Grip::Zero)
+                zone.only_zero(asked, align).map(Grip::Zero)
             }
             Request::Plain => {
                 self.expected.plain += 1;
-                zone.plain(pages, align).map(Grip::Dirty)
+                zone.plain(asked, align).map(Grip::Dirty)
             }
         };
         assert_eq!(self.world.fake().populates.made(), populates, "a request never populates");
@@ -218,7 +218,7 @@ impl Run {
         };
         let zero = match request {
             Request::Plain => 0,
-            Request::ZeroFront => front(pages),
+            Request::ZeroFront => front(asked),
             Request::Zero | Request::OnlyZero => pages,
         };
         self.expected.zeroed_pages += u64::from(zero);
@@ -282,7 +282,7 @@ impl Run {
             },
             Op::TailTo(_, part) => {
                 let (block, mut holds) = owned.into_dirty();
-                let keep = u32::from(part) * pages / 256;
+                let keep = whole(u32::from(part) * pages / 256);
                 let block = self.world.zone.shorten_to(block, keep);
                 if keep > 0 {
                     self.disown(first.plus(keep), pages - keep);
@@ -293,6 +293,7 @@ impl Run {
             }
             Op::Grow(_, more) => {
                 let (mut block, mut holds) = owned.into_dirty();
+                let more = whole(more);
                 if self.world.zone.try_grow(&mut block, pages + more) == Grown::Yes {
                     for page in first.0 + pages..first.0 + pages + more {
                         let before = self.owner[page as usize].replace(first);
@@ -362,14 +363,14 @@ impl Run {
     /// it as zero. That touches it, which the fake does not see.
     fn tell_of_clears_to_come(&self) {
         let fake = self.world.fake();
-        let is_dirty = |page: &PageId| self.world.zone.pool.states.get(*page) == PageState::Dirty;
+        let is_dirty = |page: &PageId| self.world.zone.pool.map.state(*page) == PageState::Dirty;
         let free = (0..PAGES).filter(|&page| self.owner[page as usize].is_none()).map(PageId);
         free.filter(is_dirty).filter(|&page| !fake.holds(page)).for_each(|page| fake.touch(page));
     }
 
     fn is_free_zero(&self, page: u32) -> bool {
         self.owner[page as usize].is_none()
-            && self.world.zone.pool.states.get(PageId(page)) == PageState::Zero
+            && self.world.zone.pool.map.state(PageId(page)) == PageState::Zero
     }
 
     fn assert_holds(&self) {
@@ -400,7 +401,7 @@ impl Run {
         let owned = self.owner.iter().flatten().count();
         let abandoned = (0..PAGES)
             .filter(|&p| self.owner[p as usize].is_none())
-            .filter(|&p| self.world.zone.pool.states.get(PageId(p)) == PageState::Remapped)
+            .filter(|&p| self.world.zone.pool.map.state(PageId(p)) == PageState::Remapped)
             .count();
         let refused = self.refusals + self.world.count(Counter::BackingErrors);
         assert!(abandoned == 0 || refused > 0, "only a refusal costs a page");
@@ -446,7 +447,7 @@ impl Run {
         assert_eq!(tally.absent + tally.remapped, PAGES, "{tally:?} after everything went back");
         let held = (0..PAGES)
             .map(PageId)
-            .filter(|&p| self.world.zone.pool.states.get(p) == PageState::Absent)
+            .filter(|&p| self.world.zone.pool.map.state(p) == PageState::Absent)
             .find(|&p| self.world.fake().holds(p));
         // A populate that failed half way may leave something behind.
         if refused == Refused::Nothing {

@@ -15,7 +15,7 @@ mod shrink;
 use super::fake::pass;
 use super::world::{RESTED_NS, WINDOW_NS, World};
 use crate::block::{Block, Dirty, Zero};
-use crate::mem::states::Tally;
+use crate::map::state::Tally;
 use crate::policy::Throttle;
 use crate::units::{Order, PAGE, PageId, Span};
 
@@ -41,7 +41,7 @@ impl World {
     }
 
     fn states(&self, first: PageId, pages: u32) -> Tally {
-        self.zone.pool.states.tally(Span::new(first, pages))
+        self.zone.pool.map.tally(Span::new(first, pages))
     }
 
     /// Every block of one size that the zone has, written to.
@@ -54,15 +54,15 @@ impl World {
         all
     }
 
-    /// Puts `pages` zero pages into the buddy: asked for, written, freed and scrubbed.
+    /// Puts `pages` zero pages into the map: asked for, written, freed and scrubbed.
     fn stock_zero(&mut self, pages: u32) {
         self.soil(self.zero(pages));
         self.scrub();
         self.drain();
-        assert_eq!(self.zone.pool.resident.zero(), pages);
+        assert_eq!(self.zone.pool.map.sums.zero(), pages);
     }
 
-    /// Empties all lists into the buddy.
+    /// Empties all lists into the map.
     fn drain(&self) {
         self.zone.drain_all();
     }

@@ -8,11 +8,11 @@ use crate::block::{Block, Content};
 use crate::config::ablation::Ablation;
 use crate::config::{Config, Machine};
 use crate::count::counters::Counter;
+use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
 use crate::policy::{Step, Throttle};
 use crate::scrubd::scrub::Scrubber;
-use crate::units::{HUGE, Order, PAGE, PageId, Span};
+use crate::units::{HUGE, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// Longer than any rest of a block before scrubd touches it, ns.
@@ -132,7 +132,7 @@ impl World {
 
     /// Pages by state, free or not.
     pub(super) fn tally(&self) -> Tally {
-        self.zone.pool.states.tally(Span::new(PageId(0), self.zone.pages()))
+        self.zone.pool.map.tally(Span::new(PageId(0), self.zone.pages()))
     }
 
     /// The zone agrees with itself: checker, sums, and absent pages that read as zero.
@@ -140,31 +140,20 @@ impl World {
         // SAFETY: the test is the zone's only thread, and runs its scrubber itself.
         assert_eq!(unsafe { self.zone.check() }, Ok(()));
         assert!(self.zone.pool.scrubbing.held().is_none(), "a step leaves no run behind");
-        let mut buddy = Tally::default();
-        for order in Order::MIN.to_huge() {
-            for block in self.zone.pool.buddy.blocks(order) {
-                let tally = self.zone.pool.states.tally(Span::new(block, order.pages()));
-                assert_eq!(
-                    self.zone.pool.tally_free(block, order),
-                    tally,
-                    "what was used is known"
-                );
-                buddy = buddy + tally;
-                for page in (block.0..block.0 + order.pages()).map(PageId) {
-                    if self.zone.pool.states.get(page) == PageState::Absent {
-                        assert!(holds(&self.zone, page, 0), "absent page {page:?} is not zero");
-                    }
+        let map = &self.zone.pool.map;
+        let mut free = Tally::default();
+        for run in map.free_runs() {
+            free = free + map.tally(run);
+            for page in (run.first.0..run.end()).map(PageId) {
+                if map.state(page) == PageState::Absent {
+                    assert!(holds(&self.zone, page, 0), "absent page {page:?} is not zero");
                 }
             }
         }
-        for (huge, freed_at) in self.zone.pool.freed.at.iter().enumerate() {
-            let known = freed_at.get().is_none() || self.zone.pool.freed.resident.has(huge as u32);
-            assert!(known, "huge block {huge} would not be looked at");
-        }
         assert_eq!(
-            (self.zone.pool.resident.zero(), self.zone.pool.resident.dirty()),
-            (buddy.zero, buddy.dirty),
-            "the sums are of what lies in the buddy"
+            (map.sums.zero(), map.sums.dirty(), map.sums.free()),
+            (free.zero, free.dirty, free.zero + free.dirty + free.absent),
+            "the sums are of what is free"
         );
     }
 }

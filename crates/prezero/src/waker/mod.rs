@@ -101,7 +101,7 @@ pub(crate) struct Waker {
     moved: AtomicU32,
     /// What it left to the next; null: nothing.
     pub(crate) left: AtomicPtr<c_void>,
-    /// Zero pages that the governor wants in the buddy.
+    /// Zero pages that the governor wants in the map.
     pub(crate) target: AtomicU64,
     /// The CPU whose zero lists it filled last.
     pub(crate) filled: AtomicU32,

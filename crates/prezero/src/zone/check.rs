@@ -5,10 +5,10 @@ use crate::clear::Cache;
 use crate::count::counters::{Counter, Counters};
 use crate::count::snapshot::{FreeState, Gauges, Snapshot};
 use crate::cpu::list::{Entry, Held};
+use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE_ORDER, Order, PAGE, PageId, Span};
+use crate::units::{Order, PAGE, PageId, SLICE, Span};
 use crate::zone::Zone;
 
 /// What [`Zone::check`] found wrong.
@@ -16,13 +16,13 @@ use crate::zone::Zone;
 #[non_exhaustive]
 pub enum Flaw {
     /// A page is free in two places.
-    #[error("page {0} is free twice")]
+    #[error("the slice of page {0} is free twice")]
     FreeTwice(usize),
     /// A free page is recorded as zero and is not.
-    #[error("page {0} is recorded as zero and holds something else")]
+    #[error("the slice of page {0} is recorded as zero and holds something else")]
     FalseZero(usize),
     /// A free page is recorded as foreign.
-    #[error("page {0} is free and recorded as remapped")]
+    #[error("the slice of page {0} is free and recorded as remapped")]
     FreeForeign(usize),
     /// A block on a zero list has a page that is not recorded as zero.
     #[error("page {0} begins a block on a zero list that is not all zero")]
@@ -73,9 +73,9 @@ impl<B: Backing> Zone<B> {
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
         let mut gauges = Gauges { zone_bytes: bytes(zone_pages), ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
-        let mut free = self.count_buddy(&mut gauges) + self.count_listed(&mut gauges);
+        let mut free = self.count_map(&mut gauges) + self.count_listed(&mut gauges);
         if let Some(span) = self.pool.scrubbing.held() {
-            free = free + self.pool.states.tally(span);
+            free = free + self.pool.map.tally(span);
         }
         gauges.target_zero_bytes = self.waker.target.load(Relaxed) * PAGE as u64;
         gauges.resident_zero_bytes = bytes(free.zero);
@@ -88,22 +88,16 @@ impl<B: Backing> Zone<B> {
         gauges
     }
 
-    /// Counts the free blocks of the buddy, as the kernel's buddyinfo would show them: their pages.
-    fn count_buddy(&self, gauges: &mut Gauges) -> Tally {
+    /// Counts the free memory of the map, in blocks as the kernel's buddyinfo would show them: their pages.
+    fn count_map(&self, gauges: &mut Gauges) -> Tally {
         let mut sum = Tally::default();
-        let mut count = |block: PageId, order: Order| {
-            let tally = self.pool.tally_free(block, order);
-            gauges.free[order.get() as usize][uniform(tally) as usize] += 1;
-            sum = sum + tally;
-        };
-        for order in (0..HUGE_ORDER).filter_map(Order::new) {
-            self.pool.buddy.blocks(order).for_each(|block| count(block, order));
-        }
-        for run in self.pool.buddy.whole_runs() {
-            let (mut at, mut left) = (PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER);
+        for run in self.pool.map.free_runs() {
+            let (mut at, mut left) = (run.first, run.pages);
             while left > 0 {
                 let order = Order::fitting(at, left);
-                count(at, order);
+                let tally = self.pool.map.tally(Span::new(at, order.pages()));
+                gauges.free[order.get() as usize][uniform(tally) as usize] += 1;
+                sum = sum + tally;
                 (at, left) = (at.plus(order.pages()), left - order.pages());
             }
         }
@@ -117,7 +111,7 @@ impl<B: Backing> Zone<B> {
             for class in Class::largest_first() {
                 let lists = &cpu.lists(class);
                 let mut count = |entry: Entry| {
-                    sum = sum + self.pool.states.tally(Span::new(entry.first, class.pages()));
+                    sum = sum + self.pool.map.tally(Span::new(entry.first, class.pages()));
                     u64::from(class.pages()) * PAGE as u64
                 };
                 gauges.quicklist_zero_bytes += lists.zero.entries().map(&mut count).sum::<u64>();
@@ -155,41 +149,38 @@ impl<B: Backing> Zone<B> {
     /// The first [`Flaw`] found.
     #[allow(unsafe_code)]
     pub unsafe fn check(&self) -> Result<(), Flaw> {
-        let mut seen = vec![false; self.pool.memory.pages as usize];
-        let mut visit = |first: PageId, pages: u32| {
-            for page in (first.0..first.0 + pages).map(PageId) {
-                if std::mem::replace(&mut seen[page.index()], true) {
-                    return Err(Flaw::FreeTwice(page.index()));
+        let mut seen = vec![false; (self.pool.memory.pages / SLICE) as usize];
+        let mut visit = |span: Span| {
+            for slice in (span.first.0..span.end()).step_by(SLICE as usize).map(PageId) {
+                if std::mem::replace(&mut seen[(slice.0 / SLICE) as usize], true) {
+                    return Err(Flaw::FreeTwice(slice.index()));
                 }
-                match self.pool.states.get(page) {
-                    PageState::Zero if !self.pool.memory.is_zero(Span::new(page, 1)) => {
-                        return Err(Flaw::FalseZero(page.index()));
+                let pages = Span::new(slice, SLICE);
+                match self.pool.map.state(slice) {
+                    PageState::Zero if !self.pool.memory.is_zero(pages) => {
+                        return Err(Flaw::FalseZero(slice.index()));
                     }
-                    PageState::Remapped => return Err(Flaw::FreeForeign(page.index())),
+                    PageState::Remapped => return Err(Flaw::FreeForeign(slice.index())),
                     PageState::Absent | PageState::Zero | PageState::Dirty => {}
                 }
             }
             Ok(())
         };
-        for order in Order::MIN.to_huge() {
-            for block in self.pool.buddy.blocks(order) {
-                visit(block, order.pages())?;
-            }
-        }
+        self.pool.map.free_runs().try_for_each(&mut visit)?;
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
                 let lists = &cpu.lists(class);
                 for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
-                    visit(entry.first, class.pages())?;
                     let span = Span::new(entry.first, class.pages());
-                    if entry.held == Held::Zero && !self.pool.states.all(span, PageState::Zero) {
+                    visit(span)?;
+                    if entry.held == Held::Zero && !self.pool.map.all(span, PageState::Zero) {
                         return Err(Flaw::NotAllZero(entry.first.index()));
                     }
                 }
             }
         }
         if let Some(span) = self.pool.scrubbing.held() {
-            visit(span.first, span.pages)?;
+            visit(span)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::mem::backing::Backing;
 use crate::zone::Zone;
 
 impl<B: Backing> Zone<B> {
-    /// Moves all CPUs' listed blocks to the buddy: pieces that are split among them may be a
+    /// Moves all CPUs' listed blocks to the map: pieces that are split among them may be a
     /// whole block there. False if they held nothing.
     pub(crate) fn drain_all(&self) -> bool {
         let mut any = false;
@@ -19,7 +19,7 @@ impl<B: Backing> Zone<B> {
         any
     }
 
-    /// Moves what a CPU's lists hold of one class and is `old` to the buddy, no younger
+    /// Moves what a CPU's lists hold of one class and is `old` to the map, no younger
     /// for it. False if there was nothing.
     pub(crate) fn drain(&self, cpu: &CpuCache, class: Class, old: impl Fn(Entry) -> bool) -> bool {
         let mut any = false;

@@ -4,8 +4,8 @@ use crate::block::{Block, Content, Run, Zero};
 use crate::config::OnFree;
 use crate::count::counters::Counter;
 use crate::cpu::list::Held;
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::pool::classify::Residency;
 use crate::units::Span;
 use crate::zone::Zone;
@@ -58,17 +58,17 @@ impl<B: Backing> Zone<B> {
         cpu.counters.add(Counter::FreeBytes, span.bytes() as u64);
         cpu.demand.note_return(span.pages);
         self.pool.replace_remapped(span);
-        self.pool.states.each_run(span, PageState::Absent, |run| {
+        self.pool.map.each_run(span, PageState::Absent, |run| {
             self.pool.each_residency(run, |run, residency| match residency {
-                Residency::Resident => self.pool.states.set(run, PageState::Zero),
+                Residency::Resident => self.pool.map.set(run, PageState::Zero),
                 // Zero either way, as the owner vouches, and not paid for.
                 Residency::Absent | Residency::Unknown => {}
             });
         });
-        self.pool.states.each_run(span, PageState::Dirty, |run| {
-            self.pool.states.set(run, PageState::Zero); // the owner cleared it before this call
+        self.pool.map.each_run(span, PageState::Dirty, |run| {
+            self.pool.map.set(run, PageState::Zero); // the owner cleared it before this call
         });
-        let tally = self.pool.states.tally(span);
+        let tally = self.pool.map.tally(span);
         let held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
         self.put_back(cpu, run, held, tally);
         self.nudge(span.pages);

@@ -40,7 +40,7 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Moves what all CPUs' lists hold to the buddy, for a request that would fault in `pages`
+    /// Moves what all CPUs' lists hold to the map, for a request that would fault in `pages`
     /// pages otherwise. False if there was nothing, or it is not the [time](Zone::time_to_drain).
     pub(crate) fn drain_for(&self, pages: u32) -> bool {
         self.time_to_drain(pages) && self.drain_all()

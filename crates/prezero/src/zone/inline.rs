@@ -4,10 +4,10 @@
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
+use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
 use crate::pool::classify::Residency;
-use crate::units::{PAGE, Span};
+use crate::units::{PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// Pages from which on each clear in line is timed, so that the price of a miss is known. Two looks at
@@ -27,26 +27,29 @@ impl<B: Backing> Zone<B> {
     /// Clears the pages of an owned block's front that are not zero, and no others.
     #[cold]
     pub(crate) fn make_zero(&self, cpu: &CpuCache, block: Span, front: u32, rest: Rest) {
-        let front = block.front(front);
+        // The slice in which the front ends is cleared in part, and stays dirty.
+        let (front, slices) = (block.front(front), block.front(front).slices());
         // Nearly always; and nothing is believed of it.
-        if self.pool.states.all(front, PageState::Dirty) {
+        if self.pool.map.all(slices, PageState::Dirty) {
             self.clear_inline(cpu, front.pages, rest, |clear| clear(front));
-            return self.pool.states.set(front, PageState::Zero);
+            return self.pool.map.set(front.whole_slices(), PageState::Zero);
         }
         if !self.trust.holds(self, cpu, block) {
             // Nothing that is marked zero is believed any more.
             for kind in [PageState::Zero, PageState::Absent] {
-                self.pool.states.each_run(block, kind, |run| self.doubt(run));
+                self.pool.map.each_run(block, kind, |run| self.doubt(run));
             }
         }
-        let tally = self.pool.states.tally(front);
+        let (behind, last) = (slices.pages - front.pages, PageId(slices.end() - 1));
+        let tally = self.pool.map.tally(slices).less(behind, self.pool.map.state(last));
         debug_assert_eq!(tally.remapped, 0, "a free page is never remapped");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
             self.clear_inline(cpu, tally.dirty, rest, |clear| {
-                self.pool.states.each_run(front, PageState::Dirty, |run| {
+                self.pool.map.each_run(slices, PageState::Dirty, |run| {
+                    let run = run.within(front);
                     clear(run);
-                    self.pool.states.set(run, PageState::Zero);
+                    self.pool.map.set(run.whole_slices(), PageState::Zero);
                 });
             });
         } else if tally.absent == 0 {
@@ -67,7 +70,7 @@ impl<B: Backing> Zone<B> {
     fn doubt(&self, span: Span) {
         self.pool.each_residency(span, |run, residency| match residency {
             Residency::Resident | Residency::Unknown => {
-                self.pool.states.set(run, PageState::Dirty);
+                self.pool.map.set(run, PageState::Dirty);
             }
             Residency::Absent => {}
         });
@@ -104,11 +107,11 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn clear_freed(&self, cpu: &CpuCache, span: Span, tally: Tally) -> Tally {
         let mark = self.pool.scrubbing.mark();
         let engine = self.clearing.inline(tally.dirty as usize * PAGE);
-        self.pool.states.each_run(span, PageState::Dirty, |run| {
+        self.pool.map.each_run(span, PageState::Dirty, |run| {
             self.pool.memory.clear(engine, run);
         });
         cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
         self.pool.publish_zero(span, mark);
-        self.pool.states.tally(span)
+        self.pool.map.tally(span)
     }
 }

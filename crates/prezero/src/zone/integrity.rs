@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::config::Verify;
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::pool::classify::Residency;
 use crate::units::Span;
 use crate::zone::Zone;
@@ -63,15 +63,15 @@ impl Trust {
     #[cold]
     fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, span: Span) -> bool {
         let mut good = true;
-        zone.pool.states.each_run(span, PageState::Zero, |run| {
-            good = good && self.check(zone, cpu, run);
+        zone.pool.map.each_run(span.slices(), PageState::Zero, |run| {
+            good = good && self.check(zone, cpu, run.within(span));
         });
-        zone.pool.states.each_run(span, PageState::Absent, |run| {
+        zone.pool.map.each_run(span.slices(), PageState::Absent, |run| {
             zone.pool.each_residency(run, |run, residency| match residency {
                 Residency::Absent => {}
-                Residency::Resident => good = good && self.check(zone, cpu, run),
+                Residency::Resident => good = good && self.check(zone, cpu, run.within(span)),
                 Residency::Unknown => {
-                    good = good && self.check(zone, cpu, run);
+                    good = good && self.check(zone, cpu, run.within(span));
                     // To read a page makes it resident, and it is to stay absent. Nothing is lost.
                     if good && !zone.pool.must_not_move() {
                         let _ = zone.pool.memory.release(run);

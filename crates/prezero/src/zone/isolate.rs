@@ -6,20 +6,19 @@ use crate::clock::{REST_NS, Tick, Ticks};
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::policy::sample::Sample;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
-pub(crate) use crate::pool::chunk::Chunk;
 pub(crate) use crate::pool::isolate::Isolated;
 
 /// The free list that an isolated block comes from, and goes back to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FreeList {
-    Buddy,
+    Map,
     /// The quicklists of the CPU with this number.
     Quick(usize),
 }
@@ -63,7 +62,7 @@ impl<B: Backing> Zone<B> {
             demand,
             hits,
             live: pages((plain + missed + hit + absent).saturating_sub(freed)),
-            free: u64::from(self.pool.resident.pages()) + listed,
+            free: u64::from(self.pool.map.sums.resident()) + listed,
             returned,
             absent: pages(absent),
             lost: pages(wasted + self.pool.counters.get(Counter::UnusedZeroBytes)),
@@ -76,14 +75,14 @@ impl<B: Backing> Zone<B> {
 
     /// Free pages in the pool.
     pub(crate) fn ready(&self) -> Ready {
-        let resident = &self.pool.resident;
-        Ready { zero: u64::from(resident.zero()), dirty: u64::from(resident.dirty()) }
+        let sums = &self.pool.map.sums;
+        Ready { zero: u64::from(sums.zero()), dirty: u64::from(sums.dirty()) }
     }
 
     /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
     /// kernel count only where such a call may be made.
     pub(crate) fn room(&self, calls: KernelCalls) -> u64 {
-        let zero = u64::from(self.pool.resident.zero());
+        let zero = u64::from(self.pool.map.sums.zero());
         let bounded = match self.tuning.stock_pages() {
             u64::MAX => u64::MAX,
             // The lists are walked only where there is a bound.
@@ -123,25 +122,24 @@ impl<B: Backing> Zone<B> {
         self.pool.next_for_zero(pages)
     }
 
-    /// A dirty chunk of at most `most` pages in a run, given by its first page and length, that was freed longer than
-    /// `rest` before `now`.
+    /// Free dirty memory of a span, at most `most` pages of it, that was freed longer than `rest` before `now`.
     pub(crate) fn dirty_within(
         &self,
-        run: (PageId, u32),
+        span: Span,
         most: u64,
         now: Tick,
         rest: Ticks,
-    ) -> Option<Chunk> {
-        self.pool.chunk_within(run, PageState::Dirty, most, rested(now, rest))
+    ) -> Option<Span> {
+        self.pool.idle_within(span, PageState::Dirty, most, rested(now, rest))
     }
 
-    /// The largest such chunk of order `stop` or above.
-    pub(crate) fn largest_dirty(&self, stop: Order, now: Tick, rest: Ticks) -> Option<Chunk> {
-        self.pool.find_chunk(stop, PageState::Dirty, rested(now, rest))
+    /// The largest free memory with dirty slices of order `stop` or above.
+    pub(crate) fn largest_dirty(&self, stop: Order, now: Tick, rest: Ticks) -> Option<Span> {
+        self.pool.find_idle(stop.pages(), PageState::Dirty, None, rested(now, rest))
     }
 
-    /// An absent chunk of at most `most` pages, near memory in use.
-    pub(crate) fn absent_chunk(&self, most: u64) -> Option<Chunk> {
+    /// Absent memory, at most `most` pages of it, near memory in use.
+    pub(crate) fn absent_memory(&self, most: u64) -> Option<Span> {
         self.pool.find_absent(most)
     }
 
@@ -178,9 +176,9 @@ impl<B: Backing> Zone<B> {
         })
     }
 
-    /// Isolates a chunk. `None`: an allocation was faster.
-    pub(crate) fn isolate(&self, chunk: &Chunk) -> Option<Isolated> {
-        self.pool.isolate(chunk)
+    /// Isolates free memory. `None`: an allocation was faster.
+    pub(crate) fn isolate(&self, span: Span) -> Option<Isolated> {
+        self.pool.isolate(span)
     }
 
     /// Isolates the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
@@ -208,25 +206,25 @@ impl<B: Backing> Zone<B> {
     /// Puts an isolated block back: pages that were cleared.
     pub(crate) fn publish(&self, isolated: Isolated, to: FreeList) -> u32 {
         self.pool.publish(isolated, |run| match to {
-            FreeList::Buddy => self.pool.put_as_it_was(run),
+            FreeList::Map => self.pool.put_as_it_was(run),
             FreeList::Quick(cpu) => {
                 self.waker.filled.store(cpu as u32, Relaxed);
                 let span = run.span();
-                let held = if self.pool.states.all(span, PageState::Zero) {
+                let held = if self.pool.map.all(span, PageState::Zero) {
                     self.waker.counters.bump(Counter::Refiles);
                     Held::Zero
                 } else {
                     Held::Mixed
                 };
-                let tally = self.pool.states.tally(span);
+                let tally = self.pool.map.tally(span);
                 self.put_back(&self.cpus[cpu], run, held, tally);
             }
         })
     }
 
-    /// Whether a chunk lies in small pages and would be better in one huge page.
-    pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
-        self.pool.can_be_huge(chunk)
+    /// Whether a span lies in small pages and would be better in one huge page.
+    pub(crate) fn can_be_huge(&self, span: Span) -> bool {
+        self.pool.can_be_huge(span)
     }
 
     /// Drops the small pages of an isolated block, whose next fault takes one huge page. False if it is as it was.
@@ -239,9 +237,9 @@ impl<B: Backing> Zone<B> {
         self.pool.populate_isolated(isolated)
     }
 
-    /// Offers the kernel idle memory beyond the allowance, where a chunk came back.
-    pub(crate) fn lazy_free_excess(&self, chunk: &Chunk) {
-        self.pool.lazy_free_excess(Span::new(chunk.first, chunk.order.pages()));
+    /// Offers the kernel idle memory beyond the allowance, where a span came back.
+    pub(crate) fn lazy_free_excess(&self, span: Span) {
+        self.pool.lazy_free_excess(span);
     }
 
     fn zero_on_lists(&self) -> u64 {

@@ -35,7 +35,7 @@ use crate::inplace::{build_in, field_of};
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::sync::AtomicU32;
-use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId, Span};
+use crate::units::{HUGE, MAX_ORDER, PAGE, PageId, SLICE, Span};
 use crate::waker::Waker;
 use crate::zone::integrity::Trust;
 
@@ -120,7 +120,7 @@ impl<B: Backing> Zone<B> {
             return Err(ZoneError::Size(len));
         }
         let base = backing.base().as_ptr().addr();
-        if !base.is_multiple_of(GRANULE as usize * PAGE) {
+        if !base.is_multiple_of(SLICE as usize * PAGE) {
             return Err(ZoneError::Base(base));
         }
         let cpus = Cpus::new().map_err(ZoneError::Records)?;

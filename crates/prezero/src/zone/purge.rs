@@ -3,8 +3,8 @@
 //! Blocks of the CPUs' lists go to the pool first, and the pool releases them ([`pool::purge::age`](crate::pool::purge::age)).
 
 use crate::clock::{Tick, Ticks};
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::policy::decay::Idle;
 use crate::pool::purge::age::RESIDENT;
 use crate::units::HUGE_PAGES;
@@ -22,7 +22,8 @@ impl<B: Backing> Zone<B> {
 
     /// Whether the zone holds resident free memory, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
-        self.pool.resident.pages() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
+        self.pool.map.sums.resident() > 0
+            || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
     }
 
     /// Gives every idle free page back to the kernel; false if there was none.

@@ -5,8 +5,8 @@ use crate::class::Class;
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
+use crate::map::state::Tally;
 use crate::mem::backing::Backing;
-use crate::mem::states::Tally;
 use crate::units::Span;
 use crate::zone::Zone;
 
@@ -16,7 +16,7 @@ use crate::zone::Zone;
 pub(crate) const CLOCKED_PAGES: u32 = 128;
 
 impl<B: Backing> Zone<B> {
-    /// Puts a settled block where it will be found again: this CPU's lists, then the buddy.
+    /// Puts a settled block where it will be found again: this CPU's lists, then the map.
     #[inline]
     pub(crate) fn put_back(&self, cpu: &CpuCache, run: Run, held: Held, tally: Tally) {
         let pages = run.pages();
@@ -48,7 +48,7 @@ impl<B: Backing> Zone<B> {
     /// A block that was on a list, into the pool as if freed now.
     pub(crate) fn put_listed(&self, class: Class, entry: Entry) {
         let run = entry.run(class);
-        let tally = self.pool.states.tally(run.span());
+        let tally = self.pool.map.tally(run.span());
         self.put_to_pool(run, tally);
     }
 

@@ -12,11 +12,11 @@ use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::policy::hot::hot_wins;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{Order, PAGE, Span};
+use crate::units::{Order, PAGE, Span, whole};
 use crate::zone::Zone;
 use crate::zone::inline::Rest;
 use crate::zone::put_back::CLOCKED_PAGES;
@@ -87,7 +87,7 @@ struct Found {
 }
 
 impl<B: Backing> Zone<B> {
-    /// `ZERO`: a zeroed block of `pages` pages at a multiple of `align`, cleared inline
+    /// `ZERO`: a zeroed block of `pages` pages, rounded up to whole slices, at a multiple of `align`, cleared inline
     /// only where it is not zero already. `None` when the zone has no such block free.
     #[inline]
     pub fn zero(&self, pages: u32, align: Order) -> Option<Block<Zero>> {
@@ -97,6 +97,7 @@ impl<B: Backing> Zone<B> {
     /// As [`zero`](Zone::zero), told what its owner will do with the block first.
     #[inline]
     pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
+        let pages = whole(pages);
         Some(self.hand_out(self.zero_to(pages, pages, align, first_use)?))
     }
 
@@ -114,7 +115,7 @@ impl<B: Backing> Zone<B> {
         if !(1..=pages).contains(&front) {
             return None;
         }
-        let run = self.zero_to(front, pages, align, first_use)?;
+        let run = self.zero_to(front, whole(pages), align, first_use)?;
         Some(ZeroFront::of(self.hand_out(run), front))
     }
 
@@ -149,7 +150,7 @@ impl<B: Backing> Zone<B> {
     /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
     /// blocks, never asks the kernel for memory.
     pub fn only_zero(&self, pages: u32, align: Order) -> Option<Block<Zero>> {
-        let cpu = self.cpu();
+        let (cpu, pages) = (self.cpu(), whole(pages));
         cpu.counters.bump(Counter::OnlyZeroRequests);
         cpu.demand.note(pages);
         let run = self
@@ -157,7 +158,7 @@ impl<B: Backing> Zone<B> {
             .or_else(|| self.own_pool().search_zero(pages, align))?;
         if !self.trust.is_whole() {
             // It must not be cleared here: once trust is lost nothing is served.
-            let tally = self.pool.states.tally(run.span());
+            let tally = self.pool.map.tally(run.span());
             self.put_to_pool(run, tally);
             return None;
         }
@@ -174,7 +175,7 @@ impl<B: Backing> Zone<B> {
     /// The pages of a plain block. A run fits into registers, a block with its zone does not.
     #[inline]
     fn plain_run(&self, pages: u32, align: Order) -> Option<Run> {
-        let cpu = self.cpu();
+        let (cpu, pages) = (self.cpu(), whole(pages));
         cpu.counters.bump(Counter::PlainRequests);
         let class = Class::of(pages);
         let listed = class.and_then(|class| {
@@ -193,7 +194,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     fn plain_from_afar(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
         let run = self.search(cpu, pages, align, Want::Plain, PLAIN_SOURCES)?.run;
-        let tally = self.pool.states.tally(run.span());
+        let tally = self.pool.map.tally(run.span());
         if tally.zero > 0 {
             cpu.counters.bump(Counter::Wastes);
             cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
@@ -239,7 +240,7 @@ impl<B: Backing> Zone<B> {
         let fits = |e: Entry| e.first.is_aligned(align);
         let listed = |class, entry: Entry| (entry.run(class), Some(entry.age(now)));
         let pooled = |run: Run| {
-            let freed = self.pool.freed.at[run.first().huge()].get();
+            let freed = self.pool.map.freed_at(run.first().huge() as u32);
             (run, freed.map(|freed| now.since(freed)))
         };
         let pool = self.own_pool();
@@ -315,7 +316,7 @@ impl<B: Backing> Zone<B> {
     /// cleared.
     #[inline]
     fn hand_out_zero(&self, cpu: &CpuCache, block: Span, front: u32) {
-        debug_assert!(self.pool.states.all(block, PageState::Zero), "a hit is all zero");
+        debug_assert!(self.pool.map.all(block, PageState::Zero), "a hit is all zero");
         if !self.trust.holds(self, cpu, block) {
             return self.make_zero(cpu, block, front, Rest::Rested);
         }

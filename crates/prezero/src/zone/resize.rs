@@ -10,9 +10,9 @@
 use crate::block::{Block, Dirty, Run};
 use crate::config::OnFree;
 use crate::count::counters::Counter;
+use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
-use crate::units::{HUGE_PAGES, Order, PAGE, PageId, Span};
+use crate::units::{HUGE_PAGES, Order, PAGE, PageId, Span, whole};
 use crate::zone::Zone;
 
 /// Whether a block could be made longer where it is.
@@ -25,13 +25,14 @@ pub enum Grown {
 }
 
 impl<B: Backing> Zone<B> {
-    /// Shortens a block where it is and gives its tail back. A block that is not longer
-    /// than `pages`, or `pages` of 0, leaves it as it is.
+    /// Shortens a block where it is to whole slices with `pages` pages, and gives its tail back. A block that is not
+    /// longer, or `pages` of 0, leaves it as it is.
     ///
     /// # Panics
     /// If another zone handed the block out.
     pub fn shorten_to(&self, block: Block<Dirty>, pages: u32) -> Block<Dirty> {
         block.expect_of(self.id);
+        let pages = whole(pages);
         if pages == 0 || pages >= block.pages() {
             return block;
         }
@@ -55,7 +56,7 @@ impl<B: Backing> Zone<B> {
     /// If another zone handed the block out.
     pub fn try_grow(&self, block: &mut Block<Dirty>, pages: u32) -> Grown {
         block.expect_of(self.id);
-        let (first, old) = (block.first(), block.pages());
+        let (first, old, pages) = (block.first(), block.pages(), whole(pages));
         let end = first.0.checked_add(pages);
         if pages <= old || end.is_none_or(|end| end > self.pool.memory.pages) {
             return Grown::No;
@@ -82,7 +83,7 @@ impl<B: Backing> Zone<B> {
         align: Order,
     ) -> Result<Block<Dirty>, Block<Dirty>> {
         block.expect_of(self.id);
-        let (from, old) = (block.first(), block.pages());
+        let (from, old, pages) = (block.first(), block.pages(), whole(pages));
         // All old pages are copied to the new place.
         if pages <= old {
             return Err(block);
@@ -108,7 +109,7 @@ impl<B: Backing> Zone<B> {
             return Ok(room);
         };
         self.cpu().counters.bump(Counter::PlainRequests);
-        let (first, tally) = (run.first(), self.pool.states.tally(run.span()));
+        let (first, tally) = (run.first(), self.pool.map.tally(run.span()));
         if moves && tally.absent > pages / 2 {
             self.move_content(block, first, pages);
         } else {
@@ -124,15 +125,14 @@ impl<B: Backing> Zone<B> {
     fn move_content(&self, block: Block<Dirty>, to: PageId, pages: u32) {
         let (from, old) = (block.first(), block.pages());
         let (rest, left) = (to.plus(old), pages - old);
-        let (lost, added) = (
-            self.pool.states.tally(Span::new(to, old)),
-            self.pool.states.tally(Span::new(rest, left)),
-        );
+        let (lost, added) =
+            (self.pool.map.tally(Span::new(to, old)), self.pool.map.tally(Span::new(rest, left)));
         // Before they move: the mapping may be one that a child does not get, and must be marked remapped.
         self.pool.mark_moved(Span::new(to, old));
-        let moved = self.pool.memory.carry(from, to, old);
+        // A slice of which a part was moved is replaced whole, where it was and once it comes back.
+        let moved = whole(self.pool.memory.carry(from, to, old));
         if moved < old {
-            self.pool.states.set(Span::new(to.plus(moved), old - moved), PageState::Dirty);
+            self.pool.map.set(Span::new(to.plus(moved), old - moved), PageState::Dirty);
             self.free_run(Run::taken(Span::new(from.plus(moved), old - moved)));
         }
         if moved > 0 {
@@ -150,14 +150,14 @@ impl<B: Backing> Zone<B> {
         cpu.counters.add(Counter::MovedBytes, u64::from(moved) * PAGE as u64);
         cpu.counters.add(Counter::ReleasedBytes, u64::from(lost.zero + lost.dirty) * PAGE as u64);
         cpu.counters.add(Counter::UnusedZeroBytes, u64::from(lost.zero) * PAGE as u64);
-        cpu.demand.note_return(self.pool.states.tally(Span::new(from, moved)).zero);
+        cpu.demand.note_return(self.pool.map.tally(Span::new(from, moved)).zero);
         // Where they are now the mapping begins at another place than the zone's does. Where they
         // were lies what the move left of it: of a file that the program mapped there, all.
         self.pool.note_moved(from, to, moved);
         self.pool.mark_moved(Span::new(from, moved));
         self.pool.replace_remapped(Span::new(from, moved));
         let left = Run::taken(Span::new(from, moved));
-        let tally = self.pool.states.tally(left.span());
+        let tally = self.pool.map.tally(left.span());
         self.put_to_pool(left, tally);
     }
 

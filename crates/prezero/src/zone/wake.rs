@@ -23,7 +23,7 @@ impl<B: Backing> Zone<B> {
     fn wake(&self, pages: u32) {
         let roused = self.waker.wake(pages, || self.own_misses());
         // Without a scrubd memory goes back as the program's own allocator would have it.
-        if roused == Woken::CannotStart && self.pool.resident.pages() >= IDLE_MOST {
+        if roused == Woken::CannotStart && self.pool.map.sums.resident() >= IDLE_MOST {
             self.purge_all();
         }
     }
@@ -65,7 +65,7 @@ impl<B: Backing> Zone<B> {
         let answer = call();
         drop(over);
         if outcome == Outcome::Ended {
-            waker.idles(u64::from(self.pool.resident.pages()) * PAGE as u64);
+            waker.idles(u64::from(self.pool.map.sums.resident()) * PAGE as u64);
         }
         answer
     }

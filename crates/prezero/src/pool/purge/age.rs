@@ -5,11 +5,11 @@ use crate::clock::Tick;
 use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE_PAGES, Order, PAGE, Span};
+use crate::units::{PAGE, SLICE, Span};
 
 /// Free memory that may stay resident above the peak in use: a part of it, as a divisor, and some
 /// pages. Other allocators keep about as much, and a program seldom faults in what it gave back.
@@ -26,7 +26,7 @@ impl<B: Backing> Pool<B> {
     #[cold]
     pub(crate) fn reclaim_before_fault(&self, span: Span, absent: u32) {
         self.fault_in_suitably(span, absent);
-        let excess = self.resident.pages().saturating_sub(self.most_idle()).min(absent);
+        let excess = self.map.sums.resident().saturating_sub(self.most_idle()).min(absent);
         if excess > 0 && self.has(Mechanism::Reclaim) {
             self.purge(excess, &RESIDENT, |_| true);
         }
@@ -42,19 +42,19 @@ impl<B: Backing> Pool<B> {
     /// Gives back the resident free pages of huge blocks of which all resident pages are of these
     /// `kinds` and the last free is `old`, until `most` are given back. True if there were any.
     pub(crate) fn purge(&self, most: u32, kinds: &[PageState], old: impl Fn(Tick) -> bool) -> bool {
-        if self.resident.pages() == 0 || self.must_not_move() {
+        if self.map.sums.resident() == 0 || self.must_not_move() {
             return false;
         }
         let mut done = 0u32;
         let without = RESIDENT.into_iter().find(|kind| !kinds.contains(kind));
         for &kind in kinds {
-            while let Some(chunk) =
-                self.find_chunk_without(Order::MIN, kind, without, |freed| freed.is_some_and(&old))
+            while let Some(idle) =
+                self.find_idle(SLICE, kind, without, |freed| freed.is_some_and(&old))
             {
                 if done >= most {
                     return true;
                 }
-                if let Some(run) = self.borrow(&chunk) {
+                if let Some(run) = self.map.take(idle) {
                     let Some(pages) = self.release(run) else { return done > 0 };
                     done += pages;
                 }
@@ -63,7 +63,7 @@ impl<B: Backing> Pool<B> {
         done > 0
     }
 
-    /// Gives one chunk that is out of circulation back to the kernel and puts it back absent: how
+    /// Gives a run that is out of circulation back to the kernel and puts it back absent: how
     /// many pages were resident. `None` if they are as they were.
     fn release(&self, run: Run) -> Option<u32> {
         let done = self.make_absent(run.span());
@@ -74,26 +74,20 @@ impl<B: Backing> Pool<B> {
     /// Gives pages that are out of circulation back to the kernel: how many pages were resident.
     /// `None` if that refused, or pages [stay](crate::pool::no_move).
     pub(crate) fn make_absent(&self, span: Span) -> Option<u32> {
-        let Span { first, pages } = span;
         if self.must_not_move() {
             return None;
         }
-        let tally = self.states.tally(span);
+        let tally = self.map.tally(span);
         let resident = tally.zero + tally.dirty;
         if self.memory.release(span).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             return None;
         }
-        self.states.set(span, PageState::Absent);
-        if pages == HUGE_PAGES {
-            let huge = first.huge();
-            self.freed.at[huge].clear();
-            self.freed.resident.clear(huge as u32..huge as u32 + 1);
-        }
+        self.map.set(span, PageState::Absent);
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
         self.counters.add_exact(Counter::ReleasedBytes, bytes(resident));
         self.counters.add_exact(Counter::UnusedZeroBytes, bytes(tally.zero));
-        probes::release(first, resident);
+        probes::release(span.first, resident);
         Some(resident)
     }
 }

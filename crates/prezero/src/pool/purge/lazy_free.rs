@@ -51,20 +51,20 @@ impl<B: Backing> Pool<B> {
         if self.has(Mechanism::LazyFree) { self.purge.allowance.load(Relaxed) } else { u32::MAX }
     }
 
-    /// These pages have come to the buddy: offers the huge blocks that they complete, if too
+    /// These pages have come to the map: offers the huge blocks that they complete, if too
     /// much idles.
     #[inline]
     pub(crate) fn lazy_free_excess(&self, span: Span) {
         let Span { first, pages } = span;
-        if self.resident.pages() > self.allowance() {
+        if self.map.sums.resident() > self.allowance() {
             self.lazy_free(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
         }
     }
 
-    /// Offers all that the buddy has, if it is too much.
+    /// Offers all that the map has, if it is too much.
     pub(crate) fn lazy_free_all(&self) {
-        if self.resident.pages() > self.allowance() {
-            self.buddy.runs(1).for_each(|run| self.lazy_free(run.huge..run.huge + run.len));
+        if self.map.sums.resident() > self.allowance() {
+            self.map.whole_runs(1, u32::MAX).for_each(|run| self.lazy_free(run));
         }
     }
 
@@ -83,9 +83,9 @@ impl<B: Backing> Pool<B> {
     fn lazily_freed(&self, huge: Range<u32>) -> bool {
         let span = pages(&huge);
         // No thread may write to them meanwhile, or the kernel would not know that it must keep them.
-        let Some(run) = self.buddy.take_run(span) else { return false };
+        let Some(run) = self.map.take(span) else { return false };
         self.memory.lazy_free(span);
-        self.buddy.put_run(run);
+        self.map.put(run);
         true
     }
 }

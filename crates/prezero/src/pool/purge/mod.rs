@@ -34,7 +34,7 @@ const LEAST: u32 = 4;
 const AT_ONCE: u32 = 32;
 
 impl<B: Backing> Pool<B> {
-    /// Advises huge blocks that the caller took out of the buddy, and sets their `marks` before. Where the kernel
+    /// Advises huge blocks that the caller took out of the map, and sets their `marks` before. Where the kernel
     /// refuses, both are undone.
     fn advise_taken(&self, huge: &Range<u32>, advice: Advice, bits: &Bits, marks: &Range<u32>) {
         bits.set(marks.clone());

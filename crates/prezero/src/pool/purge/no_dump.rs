@@ -5,7 +5,7 @@
 //! again, hidden from children, and offered to the kernel (`MADV_FREE`), which takes it when a limit is reached.
 //!
 //! One bit for each *unit* of huge blocks says that it may be left out. **A block that is handed out is dumped.** The
-//! rules are those of [`wipe_on_fork`](crate::pool::purge::wipe_on_fork): a thread that leaves a unit out has taken all of it out of the buddy,
+//! rules are those of [`wipe_on_fork`](crate::pool::purge::wipe_on_fork): a thread that leaves a unit out has taken all of it out of the map,
 //! and a thread that holds a part of a unit has it dumped first.
 //!
 //! Each unit may become a mapping of its own, of which a process has a limited number. So units are large where the
@@ -87,8 +87,8 @@ impl<B: Backing> Pool<B> {
             return;
         }
         let (ended, has_much) = (self.purge.no_dump.ended.load(Relaxed) != 0, self.has_much());
-        for run in self.buddy.runs(1) {
-            let huge = run.huge..run.huge + run.len;
+        for run in self.map.whole_runs(1, u32::MAX) {
+            let huge = run;
             if !ended {
                 self.no_dump_free(huge.clone());
             }

@@ -5,7 +5,7 @@
 //! itself finds the limit reached already. Then the zone *shrinks*: free huge blocks are unmapped for good, the highest
 //! first. Where most of what a zone has mapped is free and absent, that is unmapped too, and mapped again for a request.
 //!
-//! A block that is not mapped, not yet or no more, is out of the buddy, so no code of the zone touches it, and the
+//! A block that is not mapped, not yet or no more, is out of the map, so no code of the zone touches it, and the
 //! kernel may map others there. Before an address counts as the zone's, [`is_unmapped`](Pool::is_unmapped) is asked. The bit
 //! is set before the kernel gets the addresses, and cleared when they are the zone's.
 
@@ -14,9 +14,9 @@ use std::ops::Range;
 use prezero_sys::memory::Errno;
 
 use crate::block::Run;
+use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
-use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::purge::{AT_ONCE, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -86,12 +86,13 @@ impl<B: Backing> Pool<B> {
     /// The highest free huge blocks, down to that number of mapped ones.
     fn beyond(&self, keeps: u32) -> impl Iterator<Item = Range<u32>> {
         let excess = self.mapped().saturating_sub(keeps);
-        let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();
+        let free: u32 = self.map.whole_runs(1, u32::MAX).map(|run| run.end - run.start).sum();
         let mut kept = free.saturating_sub(excess);
-        self.buddy.runs(1).filter_map(move |run| {
-            let stays = kept.min(run.len);
+        self.map.whole_runs(1, u32::MAX).filter_map(move |run| {
+            let stays = kept.min(run.end - run.start);
             kept -= stays;
-            (stays < run.len).then(|| run.huge + stays..run.huge + run.len)
+            let rest = run.start + stays..run.end;
+            (!rest.is_empty()).then_some(rest)
         })
     }
 
@@ -117,11 +118,11 @@ impl<B: Backing> Pool<B> {
         self.purge.unmapped.bits.has(page.huge() as u32)
     }
 
-    /// Pages that are neither free in the buddy nor unmapped.
+    /// Pages that are neither free in the map nor unmapped.
     pub(crate) fn used(&self) -> u32 {
         self.memory
             .pages
-            .saturating_sub(self.buddy.free())
+            .saturating_sub(self.map.sums.free())
             .saturating_sub(self.purge.unmapped.pages())
     }
 
@@ -181,7 +182,7 @@ impl<B: Backing> Pool<B> {
                     self.no_dump_new(&huge);
                     self.purge.unmapped.bits.clear(huge.clone());
                     self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
-                    self.buddy.put_run(Run::taken(pages(&huge)));
+                    self.map.put(Run::taken(pages(&huge)));
                     return true;
                 }
                 // Another mapping, or another thread was faster.
@@ -196,19 +197,17 @@ impl<B: Backing> Pool<B> {
     /// Gives up these huge blocks, if they are all free.
     fn unmap(&self, huge: Range<u32>) {
         let span = pages(&huge);
-        let Some(run) = self.buddy.take_run(span) else { return };
-        let tally = self.states.tally(span);
+        let Some(run) = self.map.take(span) else { return };
         self.purge.unmapped.bits.set(huge.clone());
         if self.memory.unmap(span).is_err() {
             // Too many mappings to split one: all is as it was.
             self.purge.unmapped.bits.clear(huge);
-            self.buddy.put_run(run);
+            self.map.put(run);
             return;
         }
         // Nothing puts it back.
         let span = run.into_span();
-        self.resident.sub(tally);
-        self.states.set(span, PageState::Remapped);
+        self.map.set(span, PageState::Remapped);
         self.purge.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
     }
 
@@ -216,8 +215,8 @@ impl<B: Backing> Pool<B> {
     /// another thread may read as soon as it has mapped them again.
     fn unmap_absent(&self, huge: Range<u32>) {
         let span = pages(&huge);
-        let Some(run) = self.buddy.take_run(span) else { return };
-        if self.states.all(span, PageState::Absent) {
+        let Some(run) = self.map.take(span) else { return };
+        if self.map.all(span, PageState::Absent) {
             self.purge.unmapped.bits.set(huge.clone());
             self.purge.unmapped.huge.fetch_add(huge.len() as u32, Relaxed);
             if self.memory.unmap_absent(span).is_ok() {
@@ -228,6 +227,6 @@ impl<B: Backing> Pool<B> {
             self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
             self.purge.unmapped.bits.clear(huge);
         }
-        self.buddy.put_run(run);
+        self.map.put(run);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! One bit for each huge block says that it may be wiped. **A block that is handed out is never wiped**, or its owner's
 //! child would find zeroes in it:
-//! - The thread that advises a run has taken it out of the buddy, whole, sets its bits, and then puts it back.
+//! - The thread that advises a run has taken it out of the map, whole, sets its bits, and then puts it back.
 //! - The thread that takes a part of a huge block whose bit is set has it kept on fork first, and then clears the bit. Several
 //!   threads may do so at once. No thread advises the block meanwhile, since it is not whole until all parts are back.
 //!
@@ -20,9 +20,9 @@ use std::ops::Range;
 use prezero_sys::memory::Errno;
 
 use crate::config::ablation::Mechanism;
+use crate::map::state::PageState;
 use crate::mem::backing::{Advice, Backing};
 use crate::mem::bits::Bits;
-use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::purge::{LEAST, joins, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -53,8 +53,8 @@ impl<B: Backing> Pool<B> {
         if !self.has_much() || self.purge.used.runs(everywhere).next().is_none() {
             return;
         }
-        for run in self.buddy.runs(1) {
-            for shown in self.purge.wiped.bits.gaps(run.huge..run.huge + run.len) {
+        for run in self.map.whole_runs(1, u32::MAX) {
+            for shown in self.purge.wiped.bits.gaps(run) {
                 self.wipe_used_on_fork(shown, u32::MAX, |_| ());
             }
         }
@@ -62,7 +62,7 @@ impl<B: Backing> Pool<B> {
 
     /// Whether there is memory worth hiding.
     pub(crate) fn has_much(&self) -> bool {
-        self.has(Mechanism::WipeOnFork) && self.resident.pages() >= LEAST << HUGE_ORDER
+        self.has(Mechanism::WipeOnFork) && self.map.sums.resident() >= LEAST << HUGE_ORDER
     }
 
     /// Hides those runs of free huge blocks to which something came since they were hidden, and does something more
@@ -78,21 +78,21 @@ impl<B: Backing> Pool<B> {
     /// Hides these huge blocks, if they are all free.
     pub(crate) fn wipe_on_fork(&self, huge: &Range<u32>, more: impl Fn(Span)) {
         let span = pages(huge);
-        if let Some(run) = self.buddy.take_run(span) {
+        if let Some(run) = self.map.take(span) {
             self.wipe_taken_on_fork(huge);
             more(span);
-            self.buddy.put_run(run);
+            self.map.put(run);
         }
     }
 
-    /// Hides these huge blocks, which the caller took out of the buddy.
+    /// Hides these huge blocks, which the caller took out of the map.
     fn wipe_taken_on_fork(&self, huge: &Range<u32>) {
         self.purge.wiped.ever.store(1, Relaxed);
         self.advise_taken(huge, Advice::WipeOnFork, &self.purge.wiped.bits, huge);
         self.purge.used.clear(huge.clone());
     }
 
-    /// To be called with a run that was taken out of the buddy before it is handed out. False if it
+    /// To be called with a run that was taken out of the map before it is handed out. False if it
     /// must not be: the kernel would not show it.
     #[inline]
     pub(crate) fn keep_on_fork(&self, span: Span) -> bool {
@@ -112,17 +112,15 @@ impl<B: Backing> Pool<B> {
         if !self.purge.wiped.is_used() {
             return;
         }
-        for run in self.buddy.runs(1) {
-            for huge in self.purge.wiped.bits.runs(run.huge..run.huge + run.len) {
+        for run in self.map.whole_runs(1, u32::MAX) {
+            for huge in self.purge.wiped.bits.runs(run) {
                 let span = pages(&huge);
-                let Some(run) = self.buddy.take_run(span) else { continue };
+                let Some(run) = self.map.take(span) else { continue };
                 // A bit alone does not prove that it was; after this it does not matter.
                 if self.memory.release(span).is_ok() {
-                    self.resident.sub(self.states.tally(span));
-                    self.states.set(span, PageState::Absent);
-                    huge.for_each(|huge| self.freed.at[huge as usize].clear());
+                    self.map.set(span, PageState::Absent);
                 }
-                self.buddy.put_run(run);
+                self.map.put(run);
             }
         }
     }

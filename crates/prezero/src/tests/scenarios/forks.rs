@@ -9,7 +9,7 @@ use super::{ANY, SMALL, bytes};
 use crate::block::Run;
 use crate::clear::{Cache, ClearEngine};
 use crate::count::counters::Counter;
-use crate::mem::states::PageState;
+use crate::map::state::PageState;
 use crate::policy::Throttle;
 use crate::pool::isolate::Isolated;
 use crate::pool::scrubbing::Scrubbing;
@@ -134,7 +134,7 @@ fn the_child_finds_absent_what_was_hidden() {
     world.zone.take_over();
 
     assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
-    assert_eq!(world.zone.pool.resident.pages(), HUGE_PAGES - SMALL, "what was split is copied");
+    assert_eq!(world.zone.pool.map.sums.resident(), HUGE_PAGES - SMALL, "what was split is copied");
     let block = world.zero(2 * HUGE_PAGES);
     assert!(is_zero(&world.zone, &block) && hidden(&world) == 5, "and its children get it");
     world.assert_sound();
@@ -217,7 +217,7 @@ fn isolated_half_cleared(world: &World) -> Isolated {
     let first = world.zone.plain(HUGE_PAGES, ANY).unwrap().first();
     world.fill(first, HUGE_PAGES, 0x11);
     let (span, pool) = (Span::new(first, HUGE_PAGES), &world.zone.pool);
-    pool.states.set(span, PageState::Dirty);
+    pool.map.set(span, PageState::Dirty);
     let mut isolated = pool.isolate_by(|| Some(Run::taken(span))).unwrap();
     let scrubbing = &pool.scrubbing;
     pool.clear_isolated(&mut isolated, &Interrupted { scrubbing, clears: AtomicU32::new(2) });

@@ -1,4 +1,4 @@
-//! What the lists keep when the buddy is searched, and what it finds then.
+//! What the lists keep when the map is searched, and what it finds then.
 
 use super::super::fake::pass;
 use super::super::world::World;
@@ -80,7 +80,7 @@ fn it_is_no_older_for_that() {
 
     let huge = world.plain(2 * HUGE_PAGES);
 
-    assert_eq!(world.zone.pool.freed.at[0].get(), Some(tick), "it does not look idle");
+    assert_eq!(world.zone.pool.map.freed_at(0), Some(tick), "it does not look idle");
     world.zone.free(huge);
 }
 

@@ -5,9 +5,10 @@ use super::super::world::{World, config, holds};
 use super::{ANY, SMALL, bytes};
 use crate::block::{Block, Dirty};
 use crate::count::counters::Counter;
-use crate::mem::states::Tally;
+use crate::map::state::Tally;
 use crate::sync::Ordering::Relaxed;
 use crate::tests::fake::Fake;
+use crate::units::whole;
 use crate::units::{HUGE, HUGE_PAGES, PageId, Span};
 use crate::zone::resize::Grown;
 
@@ -25,7 +26,7 @@ impl World {
     fn elsewhere(&self, block: Block<Dirty>, pages: u32) -> Block<Dirty> {
         let old = block.pages();
         let grown = self.zone.grow_elsewhere(block, pages, ANY).expect("the zone has room");
-        assert_eq!(grown.pages(), pages);
+        assert_eq!(grown.pages(), whole(pages));
         self.assert_nines(grown.first(), old);
         grown
     }
@@ -76,7 +77,7 @@ fn room_behind_blocks_that_grow_is_used_when_nothing_else_is_left() {
     let block = world.elsewhere(block, 300);
     let mut all = world.dirty_all(HUGE_PAGES);
     all.extend(world.dirty_all(SMALL));
-    let behind = block.first().plus(300).0..block.first().plus(HUGE_PAGES).0;
+    let behind = block.first().plus(304).0..block.first().plus(HUGE_PAGES).0;
     assert!(all.iter().any(|small| behind.contains(&small.first().0)));
     world.free_all(all.into_iter().chain([block, neighbour]));
 }
@@ -181,12 +182,12 @@ fn memory_that_is_resident_is_copied_to_and_stays_for_the_next() {
     // Places come first, and are absent.
     let places = world.zone.pool.places();
     let taken = world.zone.pages() - places.0;
-    let beyond = world.zone.pool.buddy.take_run(Span::new(places, taken)).unwrap();
+    let beyond = world.zone.pool.map.take(Span::new(places, taken)).unwrap();
 
     let block = world.elsewhere(block, 3 * HUGE_PAGES);
 
     assert_eq!((block.first(), world.fake().moves.made()), (at, 0));
-    world.zone.pool.buddy.put_run(beyond);
+    world.zone.pool.map.put(beyond);
     (0..2 * HUGE_PAGES).for_each(|n| world.fake().touch(at.plus(n)));
     world.free_all([block, neighbour]);
     assert!(world.tally().dirty >= 3 * HUGE_PAGES);

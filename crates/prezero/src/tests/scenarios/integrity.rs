@@ -5,17 +5,17 @@ use super::super::world::{World, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::config::Verify;
 use crate::count::counters::Counter;
-use crate::mem::states::PageState;
+use crate::map::state::PageState;
 use crate::units::{HUGE_PAGES, PageId};
 
 #[test]
 fn a_scribbled_zero_page_ends_all_trust() {
     let mut world = World::with(2, |config| config.verify = Verify::Full);
-    world.stock_zero(600);
-    let victim = (0..1024).map(PageId).find(|&p| world.zone.pool.states.get(p) == PageState::Zero);
+    world.stock_zero(608);
+    let victim = (0..1024).map(PageId).find(|&p| world.zone.pool.map.state(p) == PageState::Zero);
     world.fill(victim.unwrap(), 1, 0x66);
 
-    let block = world.zero(600);
+    let block = world.zero(608);
 
     assert!(is_zero(&world.zone, &block), "what is handed out is zero all the same");
     assert_eq!(world.count(Counter::VerifyFailures), 1);
@@ -27,9 +27,9 @@ fn a_scribbled_zero_page_ends_all_trust() {
     assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
     assert!(world.zone.only_zero(1, ANY).is_none());
     let misses = world.count(Counter::MissBytes);
-    let block = world.zero(600);
+    let block = world.zero(608);
     assert!(is_zero(&world.zone, &block));
-    assert_eq!(world.count(Counter::MissBytes), misses + bytes(600));
+    assert_eq!(world.count(Counter::MissBytes), misses + bytes(608));
     assert_eq!(world.count(Counter::VerifyFailures), 1, "said once");
     world.zone.free(block);
 }
@@ -45,7 +45,7 @@ fn after_trust_is_lost_what_lies_on_the_zero_lists_is_cleared_too() {
     assert_eq!(world.zone.snapshot().gauges.quicklist_zero_bytes, bytes(3 * SMALL));
     (0..HUGE_PAGES)
         .map(PageId)
-        .filter(|&p| world.zone.pool.states.get(p) == PageState::Zero)
+        .filter(|&p| world.zone.pool.map.state(p) == PageState::Zero)
         .for_each(|page| world.fill(page, 1, 0x66));
 
     let blocks = [(); 3].map(|()| world.zero(SMALL));

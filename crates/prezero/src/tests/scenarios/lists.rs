@@ -7,7 +7,7 @@ use super::super::world::{World, is_zero};
 use super::SMALL;
 use crate::class::Class;
 use crate::cpu::list::{Entry, Held};
-use crate::mem::states::PageState;
+use crate::map::state::PageState;
 use crate::units::Span;
 use crate::zone::request::HOT_NS;
 
@@ -22,7 +22,7 @@ fn another_cpus_lists_are_drained_before_memory_is_faulted_in() {
     let blocks = [(); 3].map(|()| world.plain(SMALL));
     let there = blocks.map(|block| {
         world.fill(block.first(), SMALL, 1);
-        world.zone.pool.states.set(Span::new(block.first(), SMALL), PageState::Dirty);
+        world.zone.pool.map.set(Span::new(block.first(), SMALL), PageState::Dirty);
         let entry = Entry::new(block.first(), Held::Mixed, world.zone.pool.clock.tick());
         world.zone.file(&world.zone.cpus[other], class, entry);
         block.first()

@@ -6,7 +6,7 @@ use super::super::fake::{Fault, pass};
 use super::super::world::{World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::count::counters::Counter;
-use crate::mem::states::Tally;
+use crate::map::state::Tally;
 use crate::policy::Throttle;
 use crate::pool::purge::age::{IDLE_LEAST, IDLE_SHARE};
 use crate::pool::purge::lazy_free::Allowance;
@@ -15,9 +15,9 @@ use crate::units::{HUGE, HUGE_PAGES, PageId};
 #[test]
 fn decay_releases_what_idles_and_not_what_is_in_use() {
     let mut world = World::with(4, |config| config.decay = Duration::from_secs(1));
-    let used = world.zero(100);
+    let used = world.zero(7 * SMALL);
     world.fill(used.first(), 100, 3);
-    // Idle: in the buddy, on a hot-cold list, and scrubbed.
+    // Idle: in the map, on a hot-cold list, and scrubbed.
     for pages in [700, SMALL, 17] {
         world.soil(world.zero(pages));
     }
@@ -29,7 +29,7 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
         world.work(Throttle::Normal);
     }
 
-    assert_eq!(world.zone.snapshot().gauges.absent_bytes, bytes(4 * HUGE_PAGES - 100));
+    assert_eq!(world.zone.snapshot().gauges.absent_bytes, bytes(4 * HUGE_PAGES - 7 * SMALL));
     assert!((0..100).all(|n| holds(&world.zone, used.first().plus(n), 3)));
     assert!((0..100).all(|n| world.fake().holds(used.first().plus(n))));
     let held = (0..4 * HUGE_PAGES).filter(|&p| world.fake().holds(PageId(p))).count();
@@ -156,13 +156,13 @@ fn a_dirty_page_does_not_take_the_zero_ones_with_it() {
     let pages = 2 * HUGE_PAGES;
     world.soil(world.zero(pages));
     world.scrub();
-    let block = world.zone.only_zero(20, super::order(0)).unwrap();
+    let block = world.zone.only_zero(SMALL, super::order(0)).unwrap();
     world.soil(block);
     world.zone.drain_all();
-    assert_eq!(world.tally().zero, pages - 20);
+    assert_eq!(world.tally().zero, pages - SMALL);
     pass(200_000_000);
     world.work(Throttle::Resting);
-    assert_eq!(world.tally().zero, pages - 20);
+    assert_eq!(world.tally().zero, pages - SMALL);
 }
 
 #[test]
@@ -193,12 +193,12 @@ fn as_much_makes_way_where_it_lies_in_pieces() {
         halves.into_iter().partition(|half| half.first().0.is_multiple_of(HUGE_PAGES));
     idle.into_iter().for_each(|half| world.soil(half));
     world.drain();
-    assert_eq!((held.len(), world.zone.pool.resident.dirty()), (16, 8 * HUGE_PAGES));
+    assert_eq!((held.len(), world.zone.pool.map.sums.dirty()), (16, 8 * HUGE_PAGES));
 
     let larger = world.plain(24 * HUGE_PAGES);
 
     let most = 32 * HUGE_PAGES / IDLE_SHARE + IDLE_LEAST;
-    let resident = world.zone.pool.resident.dirty();
+    let resident = world.zone.pool.map.sums.dirty();
     assert!(resident <= most, "{resident} pages, where {most} may be");
     held.into_iter().chain([larger]).for_each(|block| world.zone.free(block));
     world.assert_sound();
@@ -278,7 +278,12 @@ fn pages_that_were_never_touched_stay_absent() {
     let block = world.zero(64);
     world.fill(block.first(), 3, 1);
     world.zone.free(block);
-    assert_eq!(world.tally(), Tally { dirty: 3, absent: HUGE_PAGES - 3, ..Tally::default() });
+    let absent = HUGE_PAGES - SMALL;
+    assert_eq!(
+        world.tally(),
+        Tally { dirty: SMALL, absent, ..Tally::default() },
+        "but for their slice"
+    );
 }
 
 #[test]
@@ -305,8 +310,8 @@ fn foreign_pages_are_replaced_when_their_block_comes_back() {
     world.zone.free(block);
 
     assert_eq!(world.fake().replaces.made(), 1);
-    assert_eq!(world.tally(), Tally { dirty: 60, absent: 452, ..Tally::default() });
-    assert!((8..12).all(|n| holds(&world.zone, first.plus(n), 0)));
+    assert_eq!(world.tally(), Tally { dirty: 48, absent: 464, ..Tally::default() });
+    assert!((0..SMALL).all(|n| holds(&world.zone, first.plus(n), 0)));
     world.assert_sound();
 }
 
@@ -321,14 +326,14 @@ fn foreign_pages_that_cannot_be_replaced_are_never_used_again() {
     world.zone.free(block);
 
     world.assert_sound();
-    assert_eq!(world.tally().remapped, 4);
+    assert_eq!(world.tally().remapped, SMALL);
     assert_eq!(world.count(Counter::BackingErrors), 1);
     let mut all = Vec::new();
     while let Some(page) = world.zone.zero(1, ANY) {
         assert!(is_zero(&world.zone, &page));
         all.push(page);
     }
-    assert_eq!(all.len() as u32, HUGE_PAGES - 4);
+    assert_eq!(all.len() as u32 * SMALL, HUGE_PAGES - SMALL);
     all.into_iter().for_each(|page| world.zone.free(page));
 }
 

@@ -8,8 +8,8 @@ use crate::class::SLOTS;
 use crate::clear::Use;
 use crate::count::counters::Counter;
 use crate::cpu::list::BATCH;
-use crate::mem::states::PageState;
-use crate::mem::states::Tally;
+use crate::map::state::PageState;
+use crate::map::state::Tally;
 use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
 use crate::waker::Change;
 use crate::zone::resize::Grown;
@@ -20,21 +20,21 @@ fn a_half_zero_block_is_cleared_only_in_its_dirty_half() {
     let world = World::new(1);
     let block = world.zero(HUGE_PAGES);
     world.fill(block.first(), HUGE_PAGES, 7);
-    let front = world.zone.shorten_to(block.into_dirty(), 200);
+    let front = world.zone.shorten_to(block.into_dirty(), 208);
     // Zero by its owner's word, dirty behind it: then both merge.
-    let (first, tail) = (front.first(), PageId(200));
-    world.fill(first, 200, 0);
+    let (first, tail) = (front.first(), PageId(208));
+    world.fill(first, 208, 0);
     // SAFETY: it was just cleared.
     let zero = unsafe { front.assume_zero() };
-    world.zone.pool.states.set(Span::new(first, 200), PageState::Zero);
+    world.zone.pool.map.set(Span::new(first, 208), PageState::Zero);
     world.zone.free_zeroed(zero);
-    assert_eq!(world.states(tail, 312).dirty, 312);
+    assert_eq!(world.states(tail, 304).dirty, 304);
 
     let whole = world.zero(HUGE_PAGES);
 
     assert!(is_zero(&world.zone, &whole));
-    assert_eq!(world.count(Counter::MissBytes), bytes(312));
-    assert_eq!(world.count(Counter::HitBytes), bytes(200));
+    assert_eq!(world.count(Counter::MissBytes), bytes(304));
+    assert_eq!(world.count(Counter::HitBytes), bytes(208));
     world.zone.free(whole);
     world.assert_sound();
 }
@@ -166,7 +166,8 @@ fn pages_that_round_a_request_up_are_not_cleared_and_not_called_zero() {
         let first = block.first();
         assert!((0..front).all(|n| holds(&world.zone, first.plus(n), 0)));
         assert!((front..pages).all(|n| holds(&world.zone, first.plus(n), 0xA5)));
-        assert_eq!(world.states(first.plus(front), pages - front).zero, 0);
+        let front = front / SMALL * SMALL;
+        assert_eq!(world.states(first.plus(front), pages - front).zero, 0, "nor in part");
         world.zone.free(block);
         assert_eq!(world.states(first, pages).dirty, pages, "nothing of it is known any more");
         let whole = world.zero(pages);
@@ -217,16 +218,16 @@ fn blocks_begin_where_they_are_asked_to() {
 #[test]
 fn a_block_grows_and_shrinks_where_it_is() {
     let world = World::new(1);
-    let mut block = world.zero(10).into_dirty();
-    world.fill(block.first(), 10, 9);
+    let mut block = world.zero(SMALL).into_dirty();
+    world.fill(block.first(), SMALL, 9);
 
     assert_eq!(world.zone.try_grow(&mut block, 300), Grown::Yes);
-    assert_eq!(block.pages(), 300);
+    assert_eq!(block.pages(), 304, "whole slices");
     let behind = world.zone.plain(1, ANY).unwrap();
     let shorter = world.zone.shorten_to(block, 20);
 
-    assert!((0..10).all(|n| holds(&world.zone, shorter.first().plus(n), 9)));
-    assert_eq!(world.zone.snapshot().gauges.allocated_bytes, bytes(20 + 1));
+    assert!((0..SMALL).all(|n| holds(&world.zone, shorter.first().plus(n), 9)));
+    assert_eq!(world.zone.snapshot().gauges.allocated_bytes, bytes(3 * SMALL));
     let mut blocked = shorter;
     assert_eq!(world.zone.try_grow(&mut blocked, HUGE_PAGES + 1), Grown::No, "past the end");
     world.fill(behind.first(), 1, 1);
@@ -253,7 +254,7 @@ fn growth_stops_at_the_next_owner_and_changes_nothing() {
 // Very large zones.
 
 #[test]
-fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
+fn the_last_slice_of_the_largest_zone_survives_a_quicklist() {
     use crate::config::MAX_LIMIT;
     use crate::mem::backing::Anonymous;
     // Address space only: nothing but the last huge block is ever touched.
@@ -262,11 +263,11 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
         return;
     };
     let zone = Zone::new(backing, &config(1, |_| {})).unwrap();
-    let last = PageId((MAX_LIMIT / PAGE - 1) as u32);
-    zone.pool.buddy.take_run(Span::new(last, 1)).unwrap().into_span();
-    zone.pool.states.set(Span::new(last, 1), PageState::Dirty);
-    // SAFETY: the page was just taken.
-    zone.free(unsafe { zone.adopt(last, 1) });
+    let last = PageId((MAX_LIMIT / PAGE) as u32 - SMALL);
+    zone.pool.map.take(Span::new(last, SMALL)).unwrap().into_span();
+    zone.pool.map.set(Span::new(last, SMALL), PageState::Dirty);
+    // SAFETY: the slice was just taken.
+    zone.free(unsafe { zone.adopt(last, SMALL) });
 
     let found = zone.cpus.iter().flat_map(|cpu| cpu.blocks()).next();
 
@@ -288,16 +289,16 @@ fn listed_blocks_are_found_before_a_request_is_refused() {
 
 #[test]
 fn pages_that_round_a_request_up_are_asked_about_once() {
-    for (touched, asked, states) in [(75, 1, (80, 0)), (60, 2, (60, 20))] {
+    for (touched, asked, states) in [(138, 1, (160, 0)), (60, 2, (64, 96))] {
         let world = World::new(1);
         for _ in 0..2 {
-            let block = world.plain(80);
+            let block = world.plain(160);
             assert_eq!(block.first().0, 0);
             world.fill(block.first(), touched, 1);
             world.zone.free(block);
         }
-        assert_eq!(world.fake().residencies.made(), asked, "{touched} pages touched of 80");
-        let tally = world.states(PageId(0), 80);
+        assert_eq!(world.fake().residencies.made(), asked, "{touched} pages touched of 160");
+        let tally = world.states(PageId(0), 160);
         assert_eq!((tally.dirty, tally.absent), states);
     }
 }
@@ -326,7 +327,7 @@ fn a_buffer_whose_owner_uses_little_of_it_is_asked_about_once() {
         assert!(is_zero(&world.zone, &block));
         world.fill(block.first(), 1, 1);
         world.zone.free(block);
-        assert_eq!(world.tally().dirty, 1);
+        assert_eq!(world.tally().dirty, SMALL);
     }
     world.assert_sound();
 }
@@ -352,7 +353,7 @@ fn of_a_large_block_the_kernel_gets_back_what_is_dearer_to_clear_than_to_fault_i
     let block = world.zero(16 * HUGE_PAGES);
     world.fill(block.first(), 1, 7);
     world.zone.free(block);
-    assert_eq!(world.tally().dirty, 1, "here each page counts");
+    assert_eq!(world.tally().dirty, SMALL, "here each slice counts");
     world.assert_sound();
 }
 

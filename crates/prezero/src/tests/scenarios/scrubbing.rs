@@ -10,7 +10,7 @@ use crate::block::Run;
 use crate::class::Class;
 use crate::clock::REST_NS;
 use crate::count::counters::Counter;
-use crate::mem::states::{PageState, Tally};
+use crate::map::state::{PageState, Tally};
 use crate::policy::{Step, Throttle};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Span};
@@ -24,11 +24,11 @@ fn the_highest_order_is_scrubbed_first() {
     for (n, block) in blocks.into_iter().enumerate() {
         if n == 0 {
             // A small dirty block at the lowest address, a huge one above.
-            let block = world.zone.shorten_to(block, HUGE_PAGES - 2);
+            let block = world.zone.shorten_to(block, HUGE_PAGES - SMALL);
             kept.push(block);
         } else if n == 2 {
             let (first, dirty) = (block.first(), HUGE_PAGES);
-            world.zone.pool.states.set(Span::new(first, dirty), PageState::Dirty);
+            world.zone.pool.map.set(Span::new(first, dirty), PageState::Dirty);
             world.zone.put_to_pool(
                 Run::taken(Span::new(first, dirty)),
                 Tally { dirty, ..Tally::default() },
@@ -42,7 +42,7 @@ fn the_highest_order_is_scrubbed_first() {
     assert_eq!(world.scrubber.step(&world.zone, Throttle::Normal), Step::Worked);
 
     assert_eq!(world.states(PageId(2 * HUGE_PAGES), HUGE_PAGES).zero, HUGE_PAGES);
-    assert_eq!(world.states(PageId(HUGE_PAGES - 2), 2).dirty, 2);
+    assert_eq!(world.states(PageId(HUGE_PAGES - SMALL), SMALL).dirty, SMALL);
     kept.into_iter().for_each(|block| world.zone.free(block));
     world.assert_sound();
 }
@@ -132,8 +132,8 @@ fn blocks_below_scrub_stop_are_left_alone() {
 #[test]
 fn a_block_freed_just_now_is_not_touched() {
     let mut world = World::new(1);
-    // One block on a quicklist, one in the buddy.
-    let blocks = [SMALL, SMALL + 1].map(|pages| world.zero(pages));
+    // One block on a quicklist, one in the map.
+    let blocks = [SMALL, 9 * SMALL].map(|pages| world.zero(pages));
     blocks.into_iter().for_each(|block| world.soil(block));
 
     pass(50_000);
@@ -141,7 +141,7 @@ fn a_block_freed_just_now_is_not_touched() {
     assert_eq!((world.tally().zero, world.count(Counter::ScrubbedBytes)), (0, 0));
 
     world.scrub();
-    assert_eq!(world.tally().zero, 2 * SMALL + 1);
+    assert_eq!(world.tally().zero, 10 * SMALL);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_program_that_frees_all_the_time_is_waited_for_until_what_it_left_is_hot_no_
         pass(50_000);
         world.soil(world.zero(2 * HUGE_PAGES));
     }
-    assert_eq!(world.zone.pool.resident.zero(), 2 * HUGE_PAGES, "it did not come back to that");
+    assert_eq!(world.zone.pool.map.sums.zero(), 2 * HUGE_PAGES, "it did not come back to that");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn in_a_pause_what_was_freed_is_not_waited_for_longer_than_a_rest() {
     world.soil(block);
     pass(3 * REST_NS);
     world.work(Throttle::Normal);
-    assert_eq!(world.zone.pool.resident.zero(), 2 * HUGE_PAGES);
+    assert_eq!(world.zone.pool.map.sums.zero(), 2 * HUGE_PAGES);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
     let world = World::in_small(40, 40);
     let few = [(); 8].map(|()| world.plain(4 * HUGE_PAGES));
     assert_eq!(world.fake().made_huge(), [], "32 of them lie in small pages");
-    let ragged = [80, 255, 320, HUGE_PAGES + 1].map(|pages| world.plain(pages));
+    let ragged = [80, 240, 320, HUGE_PAGES + 1].map(|pages| world.plain(pages));
     assert_eq!(world.fake().made_huge(), [], "each would leave memory unused");
     let whole = world.plain(2 * HUGE_PAGES);
     let half = world.plain(HUGE_PAGES / 2);
