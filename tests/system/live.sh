@@ -152,7 +152,6 @@ goes_on
 set_to verify sample
 
 from=$(get released_bytes)
-until_true "drain" ctl drain 2>"$dir/said"
 # All may be in use at the moment.
 releases() { ctl release 2>"$dir/said" && above released_bytes "$from"; }
 until_true "release" releases

@@ -58,9 +58,6 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Empty the lists of all CPUs into the map
-    #[command(after_help = "Example: prezero ctl 4711 drain")]
-    Drain,
     /// Give all idle memory back to the kernel, now
     #[command(after_help = "Example: prezero ctl 4711 release")]
     Release,
@@ -99,7 +96,6 @@ impl Ctl {
                 known(&panel.read(), key, value)?;
                 ask(&format!("set {} {value}", dashed(key)))
             }
-            Action::Drain => ask("drain"),
             Action::Release => ask("release"),
             Action::Stats { json } => {
                 let reading = panel.read();

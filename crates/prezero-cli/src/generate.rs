@@ -132,7 +132,7 @@ _prezero_here() {
 complete -F _prezero_here -o bashdefault -o default prezero
 "#;
 
-const FISH_WORDS: &str = r#"complete -c prezero -n "__fish_prezero_using_subcommand ctl; and not __fish_seen_subcommand_from get set stats drain release" -a "(prezero words pids 2>/dev/null)"
+const FISH_WORDS: &str = r#"complete -c prezero -n "__fish_prezero_using_subcommand ctl; and not __fish_seen_subcommand_from get set stats release" -a "(prezero words pids 2>/dev/null)"
 complete -c prezero -n "__fish_prezero_using_subcommand run" -l engine -x -a "(prezero words engines 2>/dev/null)"
 "#;
 

@@ -165,7 +165,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
         config
     }
 
-    /// Asks for `set KEY VALUE`, `drain` or `release`, and waits until it is done or the time is over.
+    /// Asks for `set KEY VALUE` or `release`, and waits until it is done or the time is over.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -173,16 +173,12 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
         let requests = &self.layout().requests;
         let mut parts = request.splitn(3, ' ');
         match (parts.next(), parts.next(), parts.next()) {
-            (Some("drain"), None, None) => {
-                requests.drains.fetch_add(1, Relaxed);
-                self.wait(patience)
-            }
             (Some("release"), None, None) => {
                 requests.releases.fetch_add(1, Relaxed);
                 self.wait(patience)
             }
             (Some("set"), Some(key), Some(value)) => self.set(key, value, patience),
-            _ => Err(Refusal::Wrong("no such request; give set KEY VALUE, drain or release")),
+            _ => Err(Refusal::Wrong("no such request; give set KEY VALUE or release")),
         }
     }
 
@@ -279,12 +275,12 @@ mod tests {
         let (words, panel) = asleep();
         let requests = &panel::Panel::of(words).requests;
         let ask = |request: &str| panel.ask(request, Duration::from_millis(5));
-        for request in ["set scrub-rate 8M", "drain", "set verify full", "set verify full"] {
+        for request in ["set scrub-rate 8M", "release", "set verify full", "set verify full"] {
             assert_eq!(ask(request), Err(Refusal::Pending), "{request}");
         }
         let reading = panel.read();
         assert_eq!([knob(&reading, "scrub-rate"), knob(&reading, "verify")], ["8M", "full"]);
-        assert_eq!(requests.drains.load(Relaxed), 1);
+        assert_eq!(requests.releases.load(Relaxed), 1);
         // What was carried out before is no answer to what comes next.
         requests.answered.store(4, Relaxed);
         assert_eq!(ask("release"), Err(Refusal::Pending));

@@ -36,7 +36,6 @@ macro_rules! mechanisms {
 }
 
 mechanisms! {
-    Gather "gather" "Moves a CPU's cold listed blocks to the map before the map is searched.",
     Headroom "headroom" "Gives blocks that grow a place with room behind it.",
     PreferredCpu "preferred-cpu" "Moves scrubd to the CPU on which a block was freed.",
     CostModel "cost-model" "Scrubs only size classes whose hits repay the CPU time spent; without: all.",
@@ -87,10 +86,10 @@ mod tests {
 
     #[test]
     fn names_are_read_and_shown_alike() {
-        for names in ["", "gather", "gather,reclaim"] {
+        for names in ["", "thin", "thin,reclaim"] {
             assert_eq!(Ablation::read(names).unwrap().to_string(), names);
         }
-        assert!(Ablation::read("gather,hand").is_err());
+        assert!(Ablation::read("thin,hand").is_err());
         let all: Vec<_> = Mechanism::ALL.iter().map(|mechanism| mechanism.name()).collect();
         let none = Ablation::read(&all.join(",")).unwrap();
         assert!(Mechanism::ALL.iter().all(|mechanism| !none.has(*mechanism)));

@@ -1,16 +1,16 @@
-//! Sizes: the classes that lists keep, and the bands in which demand is counted.
+//! Sizes: the classes that CPUs remember blocks by, and the bands in which demand is counted.
 
 use crate::units::{MAX_ORDER, Order, PAGE, SLICE};
 
-/// Slots of a list: one cache line of words.
+/// Slots of a row of hints: one cache line of words.
 pub(crate) const SLOTS: usize = 8;
-/// The largest block a quicklist keeps: 2 MiB.
+/// The largest block that has a class: 2 MiB.
 const MAX_PAGES: u32 = 512;
-/// Bytes that one list may hold: about a private cache. A block beyond it has no locality to keep.
+/// Bytes that one row may remember: about a private cache. A block beyond it has no locality to keep.
 /// Moved by: `bench waste --only never`.
 const LIST_BYTES: usize = 4 << 20;
 
-/// A size that the quicklists keep: slices of 64 KiB in four steps to the doubling, up to 2 MiB.
+/// A size that CPUs remember blocks by: slices of 64 KiB in four steps to the doubling, up to 2 MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Class(u8);
 
@@ -78,7 +78,7 @@ impl Class {
     }
 }
 
-/// Rounds a page count up to one that a quicklist keeps, or beyond them to whole
+/// Rounds a page count up to that of a class, or beyond them to whole
 /// slices. Four steps to the doubling: at most a fifth of a large block is slack.
 pub(crate) fn round_up(pages: u32) -> u32 {
     let slices = pages.div_ceil(SLICE);
@@ -86,12 +86,12 @@ pub(crate) fn round_up(pages: u32) -> u32 {
     slices.next_multiple_of(step) * SLICE
 }
 
-/// The smallest order above the quicklists' classes.
+/// The smallest order above the classes.
 const FIRST_ORDER: u32 = 10;
 /// How many bands there are.
 pub(crate) const BANDS: usize = CLASSES + (MAX_ORDER.get() - FIRST_ORDER) as usize + 1;
 
-/// A range of sizes that are counted together: a class of the quicklists, or an order
+/// A range of sizes that are counted together: a class, or an order
 /// above them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Band(u8);
@@ -127,7 +127,7 @@ impl Band {
         }
     }
 
-    /// The class of its blocks, if lists keep them.
+    /// The class of its blocks, if they have one.
     pub(crate) fn class(self) -> Option<Class> {
         Class::nth(self.index())
     }

@@ -36,18 +36,7 @@ impl Tick {
         if age > i32::MAX as u32 { Ticks(0) } else { Ticks(age) }
     }
 
-    /// Whether `then` is less than a span ago. A `then` that is later, or long gone, is not.
-    #[inline]
-    pub(crate) const fn is_within(self, span: Ticks, then: Tick) -> bool {
-        self.0.wrapping_sub(then.0) < span.0
-    }
-
-    /// The tick a span before.
-    const fn before(self, span: Ticks) -> Tick {
-        Tick(self.0.wrapping_sub(span.0))
-    }
-
-    /// The low half: what a listed block's word has room for.
+    /// The low half: what the word of a hint has room for.
     #[inline]
     pub(crate) const fn low(self) -> u16 {
         self.0 as u16
@@ -134,11 +123,6 @@ impl Clock {
         Now { ns, tick }
     }
 
-    /// A tick that is older than any age that matters.
-    pub(crate) fn long_ago(&self) -> Tick {
-        self.tick().before(Ticks(1 << 30))
-    }
-
     /// Nanoseconds now, without turning the clock.
     pub(crate) fn now_ns(&self) -> u64 {
         (self.now_ns)()
@@ -154,14 +138,11 @@ mod tests {
     #[test]
     fn an_age_survives_the_wrap_of_the_tick() {
         assert_eq!(Tick(2).since(LAST), Ticks(3));
-        assert!(Tick(2).is_within(Ticks(4), LAST));
-        assert!(!Tick(2).is_within(Ticks(3), LAST));
     }
 
     #[test]
-    fn a_later_tick_is_no_time_ago_and_within_no_span() {
+    fn a_later_tick_is_no_time_ago() {
         assert_eq!(LAST.since(Tick(2)), Ticks(0));
-        assert!(!LAST.is_within(Ticks(4), Tick(2)));
     }
 
     #[test]

@@ -38,10 +38,10 @@
 //! | huge block | order 9, 2 MiB, 32 slices | Linux, transparent huge pages |
 //! | zone | one contiguous range of pages with one [`Backing`] | Linux, `struct zone` |
 //! | map | which slices are free, and what each holds: one descriptor for each huge block | `LLFree`, 2023 |
-//! | quicklist | per CPU and size class: one hot-cold list in LRU order, one zero list | Arcangeli's `PG_zero`, 2004 |
+//! | hint, row | where a CPU freed a block of a class; a hot-cold row in LRU order and a zero row | the lists of Arcangeli's `PG_zero`, 2004 |
 //! | zero state | of a free slice: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band | Arcangeli's `PG_zero`, 2004 |
 //! | scrub, scrubd | dirty to zero, by a thread, while a CPU idles | Lameter's scrubd, 2004; Xen's `scrub_free_pages` |
-//! | refile | scrub a block of a hot-cold list and move it to the zero list | Arcangeli's `PG_zero`, 2004 |
+//! | refile | scrub a block of a hot-cold row and move its hint to the zero row | Arcangeli's `PG_zero`, 2004 |
 //! | clear engine | what writes zeroes: `rep stosb`, stores past the cache, a device | Lameter's zero drivers, 2004 |
 //! | isolate | take a free run out of circulation, for scrubd; one word names it (`pool/scrubbing.rs`) | Linux, `mm/page_isolation.c` |
 //! | classify | find what a block holds that comes back from its owner | here (`pool/classify.rs`) |
@@ -98,8 +98,7 @@
 //! # What may race with what
 //!
 //! Everything here may be called from any thread at any time, and from the child of a
-//! fork. There is no lock: free blocks are bits of the map and words of the
-//! quicklists, and taking one is one atomic operation on the word that names it. scrubd
+//! fork. There is no lock: free blocks are bits of the map, and taking one is one atomic operation on its word. scrubd
 //! works on a run that it has taken out of circulation the same way. An allocation can ask for that run, waits for
 //! some microseconds, and takes other memory after that (`pool/scrubbing.rs`).
 //! Accepted races are named where they occur: lost increments of statistics, a search
@@ -122,7 +121,7 @@
 //! | `mem` | what memory is: the backing, every raw pointer |
 //! | `map` | which slices are free and what each holds; the search |
 //! | `pool` | free memory: how a run is taken, isolated for scrubd, and purged (`pool/purge`) |
-//! | `cpu` | what one CPU keeps in front of the pool |
+//! | `cpu` | what one CPU remembers and counts |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
 //! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |

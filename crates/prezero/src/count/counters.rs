@@ -104,12 +104,8 @@ counters! {
         PlainAbsentBytes "plain_absent_bytes" Bytes "of the bytes handed out as they are, those that the kernel faults in when touched";
         FreedClearedBytes "freed_cleared_bytes" Bytes "bytes cleared because they were freed (zero-on-free)";
     }
-    "lists" {
-        Overflows "overflows" Count "blocks moved from a full zero list to hot-cold";
-        BuddyOverflows "buddy_overflows" Count "blocks moved from a full hot-cold list to the buddy";
-        Refiles "refiles" Count "blocks that scrubd moved from hot-cold to the zero list";
-    }
     "scrubd" {
+        Refiles "refiles" Count "blocks that it cleared for the CPU that freed them";
         ScrubbedBytes "scrubbed_bytes" Bytes "bytes that scrubd cleared";
         BypassedBytes "bypassed_bytes" Bytes "of these, bytes written past the cache";
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";

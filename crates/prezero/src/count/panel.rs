@@ -76,8 +76,6 @@ pub struct Requests {
     pub asked: AtomicU64,
     /// Number of the last that was carried out; written by scrubd.
     pub answered: AtomicU64,
-    /// How often the lists of all CPUs were to be emptied into the map.
-    pub drains: AtomicU64,
     /// How often all idle memory was to go to the kernel.
     pub releases: AtomicU64,
 }
@@ -216,7 +214,7 @@ mod tests {
     #[test]
     fn what_other_languages_read_stays_where_it_is() {
         assert_eq!(std::mem::offset_of!(Panel, requests), 48);
-        assert_eq!(std::mem::offset_of!(Panel, contents), 80);
-        assert_eq!(std::mem::offset_of!(Panel, values), 128);
+        assert_eq!(std::mem::offset_of!(Panel, contents), 72);
+        assert_eq!(std::mem::offset_of!(Panel, values), 120);
     }
 }

@@ -41,7 +41,7 @@ macro_rules! gauges {
         #[derive(Clone, Copy, PartialEq, Debug, Default)]
         pub struct Gauges {
             $(#[doc = concat!($help, ".")] pub $name: $type,)*
-            /// Free blocks in the map (not those on quicklists) by order and [`FreeState`].
+            /// Free blocks by order and [`FreeState`].
             pub free: [[u64; FreeState::ALL.len()]; ORDERS],
             /// Whether scrubbing is switched off.
             pub never_scrubs: bool,
@@ -72,9 +72,7 @@ gauges! {
     resident_zero_bytes: u64, Int Bytes "free, resident and zero";
     resident_dirty_bytes: u64, Int Bytes "free, resident, content unknown";
     absent_bytes: u64, Int Bytes "free and not resident";
-    target_zero_bytes: u64, Int Bytes "that the governor wants zero, beside the quicklists";
-    quicklist_zero_bytes: u64, Int Bytes "of the free bytes, on the zero quicklists";
-    quicklist_hot_cold_bytes: u64, Int Bytes "of the free bytes, on the hot-cold quicklists";
+    target_zero_bytes: u64, Int Bytes "that the governor wants zero";
     clear_ns_per_page: f64, Float NanosecondsPerPage "to clear inline; 0 if not measured";
 }
 

@@ -1,7 +1,7 @@
-//! What one CPU keeps in front of the pool.
+//! What one CPU remembers and counts.
 
 #[cfg(not(loom))]
 pub(crate) mod cache;
 #[cfg(not(loom))]
 pub(crate) mod demand;
-pub(crate) mod list;
+pub(crate) mod hints;

@@ -189,6 +189,11 @@ impl Map {
         word.map_or(0, |word| (word.load(SeqCst) >> (at % TOGETHER * 8)) as u8)
     }
 
+    /// Whether all of a span is free, at this moment.
+    pub(crate) fn is_free(&self, span: Span) -> bool {
+        parts(span).all(|(at, mask)| self.free_in(at as u32) & mask == mask)
+    }
+
     /// The free slices of a huge block.
     pub(crate) fn free_in(&self, at: u32) -> u32 {
         self.huge[at as usize].free.load(SeqCst)
@@ -245,15 +250,6 @@ impl Map {
     /// Something resident of a span is freed now.
     pub(crate) fn set_freed(&self, span: Span, now: Tick) {
         parts(span).for_each(|(at, _)| self.huge[at].freed_at.set(now));
-    }
-
-    /// Something resident of a span is free, and was freed then if no free of its huge block is known.
-    pub(crate) fn set_freed_if_never(&self, span: Span, then: Tick) {
-        let unknown = |at: &usize| self.huge[*at].freed_at.get().is_none();
-        parts(span)
-            .map(|(at, _)| at)
-            .filter(unknown)
-            .for_each(|at| self.huge[at].freed_at.set(then));
     }
 
     #[cfg(not(loom))]

@@ -32,6 +32,8 @@ impl Price {
     pub(crate) const CLEARABLE: Price = Price::each(Some(0), Some(1), None);
     /// `ONLY_ZERO`, and the first look of `ZERO`.
     pub(crate) const ALL_ZERO: Price = Price::each(Some(0), None, None);
+    /// The first look of plain: dirty alone.
+    pub(crate) const ALL_DIRTY: Price = Price::each(None, Some(0), None);
     /// Plain, while anything resident will do: a zero page would waste its clearing.
     pub(crate) const PLAIN_RESIDENT: Price = Price::each(Some(1), Some(0), None);
     /// Plain, whatever there is.

@@ -17,9 +17,10 @@ pub(crate) const LOOK_WITHIN_NS: u64 = DIRTY_NS / 2;
 /// When idle memory is looked over.
 #[derive(Debug, Default)]
 pub(crate) struct Decay {
-    /// When it was looked over last, and when the lists were.
+    /// When it was looked over last.
     looked_at: u64,
-    listed_at: u64,
+    /// When memory went last, unless the address space that it had was looked over since.
+    gave_at: Option<u64>,
 }
 
 /// Idle memory that a look returns to the kernel.
@@ -29,8 +30,8 @@ pub(crate) struct Idle {
     pub(crate) dirty_ns: u64,
     /// And any, ns.
     pub(crate) any_ns: u64,
-    /// Whether what lay on the lists through the last such time goes to the pool first.
-    pub(crate) lists: bool,
+    /// Whether no memory went for as long: address space that is unused may go too.
+    pub(crate) is_long: bool,
 }
 
 impl Decay {
@@ -40,16 +41,26 @@ impl Decay {
         if now.saturating_sub(self.looked_at) < dirty_ns / LOOKS {
             return None;
         }
-        let lists = now.saturating_sub(self.listed_at) >= most_ns;
-        if lists {
-            self.listed_at = now;
-        }
-        Some(Idle { dirty_ns, any_ns: most_ns, lists })
+        let is_long = self.gave_at.is_some_and(|at| now.saturating_sub(at) >= most_ns);
+        Some(Idle { dirty_ns, any_ns: most_ns, is_long })
+    }
+
+    /// A look gave memory back; there may be more.
+    pub(crate) fn gave(&mut self, now: u64) {
+        self.gave_at = Some(now);
     }
 
     /// A look found nothing more.
-    pub(crate) fn is_done(&mut self, now: u64) {
+    pub(crate) fn is_done(&mut self, now: u64, looked_for: Idle) {
         self.looked_at = now;
+        if looked_for.is_long {
+            self.gave_at = None;
+        }
+    }
+
+    /// Whether address space is to be looked over yet.
+    pub(crate) fn awaits_long(&self) -> bool {
+        self.gave_at.is_some()
     }
 }
 
@@ -63,12 +74,25 @@ mod tests {
     fn looks_are_a_tenth_of_the_time_apart_unless_there_may_be_more() {
         let mut decay = Decay::default();
         let idle = decay.due(MOST, MOST).unwrap();
-        assert_eq!(idle, Idle { dirty_ns: DIRTY_NS, any_ns: MOST, lists: true });
-        decay.is_done(MOST);
+        assert_eq!(idle, Idle { dirty_ns: DIRTY_NS, any_ns: MOST, is_long: false });
+        decay.is_done(MOST, idle);
         assert_eq!(decay.due(MOST + DIRTY_NS / LOOKS - 1, MOST), None);
-        let next = decay.due(MOST + DIRTY_NS / LOOKS, MOST).unwrap();
-        assert!(!next.lists, "the lists were looked over a moment ago");
+        assert!(decay.due(MOST + DIRTY_NS / LOOKS, MOST).is_some());
         assert!(decay.due(MOST + DIRTY_NS / LOOKS, MOST).is_some(), "there may be more");
+    }
+
+    #[test]
+    fn address_space_is_looked_over_once_after_memory_went() {
+        let mut decay = Decay::default();
+        decay.gave(MOST);
+        let early = decay.due(2 * MOST - 1, MOST).unwrap();
+        assert!(!early.is_long);
+        decay.is_done(2 * MOST - 1, early);
+        assert!(decay.awaits_long(), "scrubd stays for it");
+        let late = decay.due(2 * MOST + DIRTY_NS, MOST).unwrap();
+        assert!(late.is_long);
+        decay.is_done(2 * MOST + DIRTY_NS, late);
+        assert!(!decay.awaits_long() && !decay.due(4 * MOST, MOST).unwrap().is_long);
     }
 
     #[test]

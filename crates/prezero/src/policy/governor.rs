@@ -40,8 +40,8 @@ const FIRST_LASTS_NS: u64 = 5_000_000;
 pub(crate) struct Plan {
     /// Zero pages that should lie ready.
     pub(crate) target: u64,
-    /// Zero blocks that a CPU's zero list of each class should hold.
-    pub(crate) listed: [usize; CLASSES],
+    /// Zero blocks of each class that a CPU should remember.
+    pub(crate) remembered: [usize; CLASSES],
     /// Pages that are to become resident, so that blocks can lie ready.
     pub(crate) lacks: u64,
     /// How long what lies ready lasts, ns; 0: that is not known.
@@ -129,7 +129,7 @@ impl Governor {
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan {
             target: self.target(),
-            listed: [0; CLASSES],
+            remembered: [0; CLASSES],
             lacks: self.lacks(),
             lasts_ns: self.lasts_ns(),
             likeliest: [None; BANDS],
@@ -144,7 +144,7 @@ impl Governor {
             returned_at: self.returned_at,
         };
         for class in Class::largest_first() {
-            plan.listed[class.index()] = self.list_target(class);
+            plan.remembered[class.index()] = self.remembered(class);
         }
         for (place, band) in plan.likeliest.iter_mut().zip(self.likeliest()) {
             *place = Some(band);
@@ -306,8 +306,8 @@ impl Governor {
         self.looks() && self.target() > 0
     }
 
-    /// Zero blocks that a CPU's zero list of this class should hold.
-    fn list_target(&self, class: Class) -> usize {
+    /// Zero blocks of this class that a CPU should remember.
+    fn remembered(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
         if ahead == 0 {
             return 0; // most classes, at each look

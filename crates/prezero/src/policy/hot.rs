@@ -3,7 +3,7 @@
 //!
 //! A hot block and its clear stay in the private cache, where the owner finds the lines. A zero block lies where scrubd
 //! left it. So the hot one wins while half of a private cache holds it, unless the owner will touch little of it. A zero
-//! block on the CPU's own lists comes before both (`zone/request.rs`).
+//! block that the CPU remembers comes before both (`zone/request.rs`).
 
 use crate::clear::Use;
 use crate::clear::clearing::Clearing;

@@ -108,8 +108,8 @@ impl<B: Backing> Pool<B> {
     /// Records the content of a block that comes back from its owner: a slice that its owner never touched is absent,
     /// any other is dirty.
     ///
-    /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
-    /// size.
+    /// `slack`: how many of the block's pages its request may have been rounded up by, if blocks of its size have
+    /// a class.
     #[inline]
     pub(crate) fn classify(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Classified {
         let Span { first: _, pages } = span;
@@ -144,7 +144,7 @@ impl<B: Backing> Pool<B> {
             self.map.set(run, PageState::Dirty);
         });
         // No owner touches the pages that round the request up. To ask for them at every turn, and
-        // to keep the block from the lists, would cost more than to clear them once.
+        // to keep the block from the CPU's hints, would cost more than to clear them once.
         let added = was.absent <= slack.unwrap_or(0);
         // An owner that asked for zero may count on untouched pages to cost nothing the next time.
         let is_plain = was.zero == 0 && was.dirty > 0 && slack.is_some();

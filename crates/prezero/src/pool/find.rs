@@ -64,6 +64,16 @@ impl<B: Backing> Pool<B> {
         self.search(pages, align, Price::BENEATH)
     }
 
+    /// This very block, if it is free and no page of it is priceless.
+    #[inline]
+    pub(crate) fn take(&self, block: Span, price: Price) -> Option<Run> {
+        price.of(self.map.tally(block))?;
+        match self.grasp(self.map.take(block)?, price) {
+            Grasp::Held(run) => Some(run),
+            Grasp::Changed | Grasp::Unshowable => None,
+        }
+    }
+
     fn search_if_resident(&self, pages: u32, align: Order, price: Price) -> Option<Run> {
         if self.map.sums.resident() < pages { None } else { self.search(pages, align, price) }
     }

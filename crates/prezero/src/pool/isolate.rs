@@ -72,7 +72,14 @@ impl<B: Backing> Pool<B> {
         self.map.each_run(isolated.span, PageState::Absent, |run| {
             for at in (run.first.0..run.end()).step_by(SLICE as usize) {
                 let slice = Span::new(PageId(at), SLICE);
-                if self.is_wanted() || self.memory.populate(slice).is_err() {
+                if self.is_wanted() {
+                    return;
+                }
+                if self.memory.populate(slice).is_err() {
+                    // A part of it may be resident.
+                    if self.must_not_move() || self.memory.release(slice).is_err() {
+                        self.map.set(slice, PageState::Zero);
+                    }
                     return;
                 }
                 self.map.set(slice, PageState::Zero);

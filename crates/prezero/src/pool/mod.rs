@@ -1,6 +1,6 @@
 //! Free memory, and its content.
 //!
-//! The pool has the free map, and speaks to the kernel about what lies in it. It knows no lists of
+//! The pool has the free map, and speaks to the kernel about what lies in it. It knows no hints of
 //! CPUs and no policy: [zone](crate::zone) puts those in front of it.
 
 #[cfg(not(loom))]

@@ -29,8 +29,6 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn put_as_it_was(&self, run: Run) {
         let span = run.span();
         if self.map.tally(span).absent < span.pages {
-            // It may come off a quicklist that kept it for long.
-            self.map.set_freed_if_never(span, self.clock.long_ago());
             self.note_used(span);
         }
         self.map.put(run);

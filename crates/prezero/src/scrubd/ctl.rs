@@ -28,7 +28,6 @@ pub(crate) struct Ctl {
     config: Config,
     topology: Topology,
     /// Those of the panel's requests that were carried out.
-    drains: u64,
     releases: u64,
     published: u64,
 }
@@ -38,8 +37,8 @@ impl Ctl {
     /// descriptor table of its own.
     pub(crate) fn new(config: &Config, topology: Topology, own_files: bool) -> Ctl {
         let words = open(own_files, config);
-        let (drains, releases, published) = (0, 0, 0);
-        Ctl { words, config: *config, topology, drains, releases, published }
+        let (releases, published) = (0, 0);
+        Ctl { words, config: *config, topology, releases, published }
     }
 
     /// The panel can be found by the thread's descriptor alone: it goes with the thread. A tool
@@ -59,7 +58,7 @@ impl Ctl {
             unsafe { prezero_sys::panel::discard(words) };
         }
         self.words = open(own_files, &self.config);
-        (self.drains, self.releases, self.published) = (0, 0, 0);
+        (self.releases, self.published) = (0, 0);
     }
 }
 
@@ -102,11 +101,7 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     fn carry_out(&mut self, panel: &Panel) {
         self.turn(panel);
-        let [drains, releases] =
-            [&panel.requests.drains, &panel.requests.releases].map(|count| count.load(Relaxed));
-        if std::mem::replace(&mut self.ctl.drains, drains) != drains {
-            self.zone.drain_all();
-        }
+        let releases = panel.requests.releases.load(Relaxed);
         if std::mem::replace(&mut self.ctl.releases, releases) != releases {
             self.zone.purge_all();
         }

@@ -18,13 +18,13 @@ use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{IDLE_NS, Step, Throttle};
 use crate::units::{Order, PAGE, SLICE, Span};
 use crate::zone::Zone;
-use crate::zone::isolate::{FreeList, Isolated, KernelCalls, Ready};
+use crate::zone::isolate::{Isolated, KernelCalls, Ready, Remembers};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
 /// Fixed: about what the shortest sleep takes.
 const PACE_GRAIN_NS: u64 = 100_000;
-/// The time for which a listed block waits until the CPU that freed it idles, ns. Cleared elsewhere it would
+/// The time for which a remembered block waits until the CPU that freed it idles, ns. Cleared elsewhere it would
 /// cost its next owner more than a clear in line.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const AWAY_NS: u64 = 20_000_000;
@@ -94,12 +94,17 @@ impl<T: Thread> Scrubber<T> {
     pub(crate) fn lacks(&self, zone: &Zone<impl Backing>) -> bool {
         self.may_spend()
             && (zone.ready().zero < self.plan.target
-                || zone.lacks_listed(|class| self.listed(class)))
+                || zone.lacks_zero_hints(|class| self.remembered(class)))
     }
 
     /// Whether a program's requests are worth so much attention.
     pub(crate) fn is_worth(&self, attention: Activity) -> bool {
         self.plan.attention >= attention
+    }
+
+    /// Whether the zone holds what may go back to the kernel after a while.
+    pub(crate) fn has_to_watch(&self, zone: &Zone<impl Backing>) -> bool {
+        zone.holds_idle_memory() || self.decay.awaits_long()
     }
 
     /// CPU time that is no part of the price of a clear, ns.
@@ -111,8 +116,8 @@ impl<T: Thread> Scrubber<T> {
         self.plan.spending == Spending::Allowed
     }
 
-    fn listed(&self, class: Class) -> usize {
-        self.plan.listed[class.index()]
+    fn remembered(&self, class: Class) -> usize {
+        self.plan.remembered[class.index()]
     }
 
     /// One bounded piece of work.
@@ -122,8 +127,11 @@ impl<T: Thread> Scrubber<T> {
             return Step::Nothing;
         }
         if mood == Throttle::Pressed {
-            let gave = self.purging(|| zone.purge_all());
-            return if gave { Step::Worked } else { Step::Nothing };
+            if !self.purging(|| zone.purge_all()) {
+                return Step::Nothing;
+            }
+            self.decay.gave(now.ns);
+            return Step::Worked;
         }
         self.plan_anew(zone, now);
         let busy = matches!(mood, Throttle::Unsure | Throttle::Crowded);
@@ -204,8 +212,10 @@ impl<T: Thread> Scrubber<T> {
     fn purge(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
         let Some(idle) = self.decay.due(now.ns, zone.tuning.decay_ns()) else { return false };
         let more = self.purging(|| zone.purge_idle(idle, now.tick));
-        if !more {
-            self.decay.is_done(now.ns);
+        if more {
+            self.decay.gave(now.ns);
+        } else {
+            self.decay.is_done(now.ns, idle);
         }
         more
     }
@@ -218,7 +228,7 @@ impl<T: Thread> Scrubber<T> {
         outcome
     }
 
-    /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
+    /// Arcangeli's idle task: from a CPU's hot-cold row to its zero row, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
     fn refile(
         &mut self,
@@ -227,12 +237,12 @@ impl<T: Thread> Scrubber<T> {
         tick: Tick,
         room: u64,
     ) -> Option<Step> {
-        let listed = self.plan.listed;
-        let wanted = |class: Class| listed[class.index()];
+        let remembered = self.plan.remembered;
+        let wanted = |class: Class| remembered[class.index()];
         for (cpu, class, ready) in zone.lacking(stop, tick, wanted) {
             let bytes = class.pages() as usize * PAGE;
             // A step costs more than a small clear.
-            let blocks = (listed[class.index()] - ready).min(STEP_BYTES / bytes).max(1);
+            let blocks = (wanted(class) - ready).min(STEP_BYTES / bytes).max(1);
             let blocks = blocks.min((room / u64::from(class.pages())) as usize);
             let on = self.go_where_wanted(zone, bytes, cpu);
             // A block whose CPU is busy waits for it a while before it is cleared far
@@ -246,7 +256,7 @@ impl<T: Thread> Scrubber<T> {
                 let Some(isolated) = zone.isolate_coldest((cpu, class), tick, rest) else {
                     break;
                 };
-                let step = self.clear(zone, isolated, FreeList::Quick(cpu), stock);
+                let step = self.clear(zone, isolated, Remembers::Cpu(cpu, class), stock);
                 done = Some(step);
                 if step != Step::Worked {
                     break;
@@ -269,7 +279,7 @@ impl<T: Thread> Scrubber<T> {
         let began = self.thread.cpu_ns();
         let populated = zone.populate(&isolated);
         outcome(zone);
-        zone.publish(isolated, FreeList::Map);
+        zone.publish(isolated, Remembers::Nobody);
         // Paid once, for as long as it stays.
         self.apart_ns += self.thread.cpu_ns().saturating_sub(began);
         (populated > 0).then_some(Step::Nap)
@@ -312,7 +322,7 @@ impl<T: Thread> Scrubber<T> {
         let Some(isolated) = zone.isolate(span) else {
             return Some(Step::Nap); // an allocation was faster
         };
-        let step = self.clear(zone, isolated, FreeList::Map, set);
+        let step = self.clear(zone, isolated, Remembers::Nobody, set);
         if mood == Throttle::Normal {
             zone.lazy_free_excess(span);
         }
@@ -355,7 +365,7 @@ impl<T: Thread> Scrubber<T> {
         &mut self,
         zone: &Zone<impl Backing>,
         mut isolated: Isolated,
-        to: FreeList,
+        who: Remembers,
         set: usize,
     ) -> Step {
         let began = self.thread.cpu_ns();
@@ -363,7 +373,7 @@ impl<T: Thread> Scrubber<T> {
         let engine = zone.clearing.scrub(set);
         zone.clear(&mut isolated, engine);
         let step = outcome(zone);
-        let bytes = u64::from(zone.publish(isolated, to)) * PAGE as u64;
+        let bytes = u64::from(zone.publish(isolated, who)) * PAGE as u64;
         counters.add(Counter::ScrubbedBytes, bytes);
         if engine.cache() == Cache::Bypassing {
             counters.add(Counter::BypassedBytes, bytes);
@@ -385,7 +395,7 @@ impl<T: Thread> Scrubber<T> {
         let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
         let counters = &zone.waker.counters;
         outcome(zone);
-        zone.publish(isolated, FreeList::Map);
+        zone.publish(isolated, Remembers::Nobody);
         zone.lazy_free_excess(span);
         counters.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
         counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));

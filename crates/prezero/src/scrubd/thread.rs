@@ -222,7 +222,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.waker.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
-        let watch = self.zone.holds_idle_memory().then_some(LOOK_WITHIN_NS.min(WATCH_NS));
+        let watch = self.scrubber.has_to_watch(self.zone).then_some(LOOK_WITHIN_NS.min(WATCH_NS));
         self.wait(PARKED, watch);
     }
 

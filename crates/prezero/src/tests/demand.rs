@@ -300,7 +300,7 @@ fn blocks_lie_ready_and_half_of_their_time_is_slept_through() {
         }
         let plan = governor.plan();
         let class = Class::of(pages as u32).unwrap();
-        assert_eq!(plan.listed[class.index()] as u64, ready);
+        assert_eq!(plan.remembered[class.index()] as u64, ready);
         let half = ready * interval / 2;
         let told = format!("{} ns for {pages} pages", plan.lasts_ns);
         assert!((half * 4 / 5..=half * 5 / 4).contains(&plan.lasts_ns), "{told}");

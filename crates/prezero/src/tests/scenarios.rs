@@ -2,10 +2,9 @@
 
 mod dumps;
 mod forks;
-mod gather;
 mod growing;
+mod hints;
 mod integrity;
-mod lists;
 mod no_move;
 mod purge;
 mod requests;
@@ -15,6 +14,7 @@ mod shrink;
 use super::fake::pass;
 use super::world::{RESTED_NS, WINDOW_NS, World};
 use crate::block::{Block, Dirty, Zero};
+use crate::class::Class;
 use crate::map::state::Tally;
 use crate::policy::Throttle;
 use crate::units::{Order, PAGE, PageId, Span};
@@ -58,13 +58,18 @@ impl World {
     fn stock_zero(&mut self, pages: u32) {
         self.soil(self.zero(pages));
         self.scrub();
-        self.drain();
+        self.forget();
         assert_eq!(self.zone.pool.map.sums.zero(), pages);
     }
 
-    /// Empties all lists into the map.
-    fn drain(&self) {
-        self.zone.drain_all();
+    /// Has all CPUs forget where blocks were freed.
+    fn forget(&self) {
+        for (cpu, class) in
+            self.zone.cpus.iter().flat_map(|cpu| Class::largest_first().map(move |c| (cpu, c)))
+        {
+            let rows = cpu.rows(class);
+            while rows.take_hottest(|_| true).or_else(|| rows.take_zero(|_| true)).is_some() {}
+        }
     }
 
     /// A burst of demand in each of `n` windows of the governor, of which the last is over.

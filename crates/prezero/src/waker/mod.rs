@@ -103,8 +103,6 @@ pub(crate) struct Waker {
     pub(crate) left: AtomicPtr<c_void>,
     /// Zero pages that the governor wants in the map.
     pub(crate) target: AtomicU64,
-    /// The CPU whose zero lists it filled last.
-    pub(crate) filled: AtomicU32,
     /// scrubd's own counters; no other thread writes them.
     pub(crate) counters: Counters,
 }
@@ -128,7 +126,6 @@ impl Waker {
             moved: AtomicU32::new(0),
             left: AtomicPtr::new(std::ptr::null_mut()),
             target: AtomicU64::new(0),
-            filled: AtomicU32::new(0),
             counters: Counters::new(),
         }
     }

@@ -1,10 +1,8 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
-use crate::class::Class;
 use crate::clear::Cache;
 use crate::count::counters::{Counter, Counters};
 use crate::count::snapshot::{FreeState, Gauges, Snapshot};
-use crate::cpu::list::{Entry, Held};
 use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::Relaxed;
@@ -24,9 +22,6 @@ pub enum Flaw {
     /// A free page is recorded as foreign.
     #[error("the slice of page {0} is free and recorded as remapped")]
     FreeForeign(usize),
-    /// A block on a zero list has a page that is not recorded as zero.
-    #[error("page {0} begins a block on a zero list that is not all zero")]
-    NotAllZero(usize),
 }
 
 impl<B: Backing> Zone<B> {
@@ -73,7 +68,7 @@ impl<B: Backing> Zone<B> {
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
         let mut gauges = Gauges { zone_bytes: bytes(zone_pages), ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
-        let mut free = self.count_map(&mut gauges) + self.count_listed(&mut gauges);
+        let mut free = self.count_map(&mut gauges);
         if let Some(span) = self.pool.scrubbing.held() {
             free = free + self.pool.map.tally(span);
         }
@@ -99,24 +94,6 @@ impl<B: Backing> Zone<B> {
                 gauges.free[order.get() as usize][uniform(tally) as usize] += 1;
                 sum = sum + tally;
                 (at, left) = (at.plus(order.pages()), left - order.pages());
-            }
-        }
-        sum
-    }
-
-    /// Counts the blocks on the quicklists: their pages.
-    fn count_listed(&self, gauges: &mut Gauges) -> Tally {
-        let mut sum = Tally::default();
-        for cpu in self.cpus.iter() {
-            for class in Class::largest_first() {
-                let lists = &cpu.lists(class);
-                let mut count = |entry: Entry| {
-                    sum = sum + self.pool.map.tally(Span::new(entry.first, class.pages()));
-                    u64::from(class.pages()) * PAGE as u64
-                };
-                gauges.quicklist_zero_bytes += lists.zero.entries().map(&mut count).sum::<u64>();
-                gauges.quicklist_hot_cold_bytes +=
-                    lists.hot_cold.entries().map(&mut count).sum::<u64>();
             }
         }
         sum
@@ -167,18 +144,6 @@ impl<B: Backing> Zone<B> {
             Ok(())
         };
         self.pool.map.free_runs().try_for_each(&mut visit)?;
-        for cpu in self.cpus.iter() {
-            for class in Class::largest_first() {
-                let lists = &cpu.lists(class);
-                for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
-                    let span = Span::new(entry.first, class.pages());
-                    visit(span)?;
-                    if entry.held == Held::Zero && !self.pool.map.all(span, PageState::Zero) {
-                        return Err(Flaw::NotAllZero(entry.first.index()));
-                    }
-                }
-            }
-        }
         if let Some(span) = self.pool.scrubbing.held() {
             visit(span)?;
         }

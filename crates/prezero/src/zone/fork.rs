@@ -79,7 +79,7 @@ impl<B: Backing> Zone<B> {
         self.inherited.store(1, Release);
     }
 
-    /// Once in the child of a fork, when it first needs more than its lists hold: counters of its own, and what its
+    /// Once in the child of a fork, when it first needs memory: counters of its own, and what its
     /// parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {

@@ -3,7 +3,6 @@
 use crate::block::{Block, Content, Run, Zero};
 use crate::config::OnFree;
 use crate::count::counters::Counter;
-use crate::cpu::list::Held;
 use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::pool::classify::Residency;
@@ -25,14 +24,12 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn free_run(&self, run: Run) {
         let (span, cpu) = (run.span(), self.cpu());
         let mut tally = self.classify(cpu, span);
-        let mut held = Held::Mixed;
         if self.config.on_free == OnFree::Clear {
             tally = self.clear_freed(cpu, span, tally);
-            held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
         }
         cpu.counters.bump(Counter::Frees);
         cpu.counters.add(Counter::FreeBytes, span.bytes() as u64);
-        self.put_back(cpu, run, held, tally);
+        self.put_back(cpu, run, tally);
         self.nudge(span.pages);
     }
 
@@ -49,7 +46,7 @@ impl<B: Backing> Zone<B> {
             assert!(self.pool.memory.is_zero(span), "free_zeroed: the block is not zero");
         }
         // The child of a fork under way may see this page as it was before its owner
-        // cleared it, and this list as it is after: then it must not be called zero.
+        // cleared it, and this map as it is after: then it must not be called zero.
         if self.pool.scrubbing.fork_is_under_way() {
             return self.free(block);
         }
@@ -69,8 +66,7 @@ impl<B: Backing> Zone<B> {
             self.pool.map.set(run, PageState::Zero); // the owner cleared it before this call
         });
         let tally = self.pool.map.tally(span);
-        let held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
-        self.put_back(cpu, run, held, tally);
+        self.put_back(cpu, run, tally);
         self.nudge(span.pages);
     }
 }

@@ -5,7 +5,8 @@ use crate::clear::ClearEngine;
 use crate::clock::{REST_NS, Tick, Ticks};
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
-use crate::cpu::list::{Entry, Held};
+use crate::cpu::hints::Hint;
+use crate::map::search::Price;
 use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::policy::sample::Sample;
@@ -15,12 +16,12 @@ use crate::zone::Zone;
 
 pub(crate) use crate::pool::isolate::Isolated;
 
-/// The free list that an isolated block comes from, and goes back to.
+/// The CPU that is to remember an isolated block when it comes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FreeList {
-    Map,
-    /// The quicklists of the CPU with this number.
-    Quick(usize),
+pub(crate) enum Remembers {
+    Nobody,
+    /// The CPU with this number, as a block of this class.
+    Cpu(usize, Class),
 }
 
 /// Free memory in the pool, pages.
@@ -41,13 +42,11 @@ impl<B: Backing> Zone<B> {
     /// The sums that policy looks at.
     pub(crate) fn seen(&self) -> Sample {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
-        let mut listed = 0;
         let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
         let (mut absent, mut hit, mut wasted) = (0, 0, 0);
         for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
-            listed += cpu.blocks().map(|(class, _)| u64::from(class.pages())).sum::<u64>();
             let count = |c| cpu.counters.get(c);
             plain += count(Counter::PlainBytes);
             missed += count(Counter::MissBytes);
@@ -62,7 +61,7 @@ impl<B: Backing> Zone<B> {
             demand,
             hits,
             live: pages((plain + missed + hit + absent).saturating_sub(freed)),
-            free: u64::from(self.pool.map.sums.resident()) + listed,
+            free: u64::from(self.pool.map.sums.resident()),
             returned,
             absent: pages(absent),
             lost: pages(wasted + self.pool.counters.get(Counter::UnusedZeroBytes)),
@@ -83,11 +82,7 @@ impl<B: Backing> Zone<B> {
     /// kernel count only where such a call may be made.
     pub(crate) fn room(&self, calls: KernelCalls) -> u64 {
         let zero = u64::from(self.pool.map.sums.zero());
-        let bounded = match self.tuning.stock_pages() {
-            u64::MAX => u64::MAX,
-            // The lists are walked only where there is a bound.
-            most => most.saturating_sub(zero + self.zero_on_lists()),
-        };
+        let bounded = self.tuning.stock_pages().saturating_sub(zero);
         match calls {
             KernelCalls::Allowed => bounded,
             KernelCalls::Avoided => {
@@ -143,36 +138,40 @@ impl<B: Backing> Zone<B> {
         self.pool.find_absent(most)
     }
 
-    /// The lists of CPUs, by number and class, with fewer zero blocks than `wanted` says and a block that has rested;
-    /// of classes of this order or above. With the zero blocks that they have.
+    /// The rows of CPUs, by number and class, with hints of fewer zero blocks than `wanted` says and of a block that has
+    /// rested; of classes of this order or above. With the zero blocks that they know.
     pub(crate) fn lacking(
         &self,
         stop: Order,
         now: Tick,
         wanted: impl Fn(Class) -> usize,
     ) -> impl Iterator<Item = (usize, Class, usize)> {
-        let used = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used());
-        let classes = move || Class::largest_first().filter(move |class| class.order() >= stop);
-        let pairs = used.flat_map(move |(number, cpu)| classes().map(move |c| (number, cpu, c)));
-        let rested = move |e: Entry| e.age(now) > Ticks::rounded_up(REST_NS);
-        let lacks = move |(number, cpu, class): (usize, &CpuCache, Class)| {
-            let lists = cpu.lists(class);
-            if wanted(class) == 0 || !lists.hot_cold.entries().any(rested) {
-                return None;
-            }
-            let ready = lists.zero.entries().count();
-            (ready < wanted(class)).then_some((number, class, ready))
-        };
-        pairs.filter_map(lacks)
+        let rested = move |hint: Hint| hint.age(now) > Ticks::rounded_up(REST_NS);
+        self.rows_of_few(move |class| if class.order() >= stop { wanted(class) } else { 0 })
+            .filter(move |&(cpu, class, _)| self.cpus[cpu].rows(class).hot_cold.hints().any(rested))
     }
 
-    /// Whether some CPU's zero list is shorter than `wanted` says.
-    pub(crate) fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool {
-        self.cpus.iter().filter(|cpu| cpu.was_used()).any(|cpu| {
-            Class::largest_first().any(|class| {
-                let wanted = wanted(class);
-                wanted > 0 && cpu.lists(class).zero.entries().count() < wanted
-            })
+    /// Whether some CPU knows fewer zero blocks than `wanted` says.
+    pub(crate) fn lacks_zero_hints(&self, wanted: impl Fn(Class) -> usize) -> bool {
+        self.rows_of_few(wanted).next().is_some()
+    }
+
+    fn rows_of_few(
+        &self,
+        wanted: impl Fn(Class) -> usize,
+    ) -> impl Iterator<Item = (usize, Class, usize)> {
+        let used = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used());
+        let pairs =
+            used.flat_map(|(number, cpu)| Class::largest_first().map(move |c| (number, cpu, c)));
+        pairs.filter_map(move |(number, cpu, class): (usize, &CpuCache, Class)| {
+            let wanted = wanted(class);
+            let is_zero = |hint: &Hint| {
+                let block = Span::new(hint.first, class.pages());
+                self.pool.map.is_free(block) && self.pool.map.all(block, PageState::Zero)
+            };
+            let ready =
+                if wanted > 0 { cpu.rows(class).zero.hints().filter(is_zero).count() } else { 0 };
+            (ready < wanted).then_some((number, class, ready))
         })
     }
 
@@ -181,16 +180,26 @@ impl<B: Backing> Zone<B> {
         self.pool.isolate(span)
     }
 
-    /// Isolates the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
+    /// Isolates the dirty block that a CPU freed first of those that it remembers, if it has rested for longer than
+    /// `rest`.
     pub(crate) fn isolate_coldest(
         &self,
         (cpu, class): (usize, Class),
         now: Tick,
         rest: Ticks,
     ) -> Option<Isolated> {
-        let rested = |e: Entry| e.age(now) > rest;
-        let coldest = || Some(self.cpus[cpu].take_coldest(class, rested)?.run(class));
-        self.pool.isolate_by(coldest)
+        loop {
+            let hint = self.cpus[cpu].rows(class).take_coldest(|hint| hint.age(now) > rest)?;
+            let block = Span::new(hint.first, class.pages());
+            let is_dirty = self.pool.map.any(block, PageState::Dirty);
+            if !is_dirty || Price::CLEARABLE.of(self.pool.map.tally(block)).is_none() {
+                continue;
+            }
+            let isolated = self.pool.isolate(block);
+            if isolated.is_some() || self.pool.scrubbing.fork_is_under_way() {
+                return isolated;
+            }
+        }
     }
 
     /// Whether a request wants the isolated block.
@@ -204,22 +213,17 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Puts an isolated block back: pages that were cleared.
-    pub(crate) fn publish(&self, isolated: Isolated, to: FreeList) -> u32 {
-        self.pool.publish(isolated, |run| match to {
-            FreeList::Map => self.pool.put_as_it_was(run),
-            FreeList::Quick(cpu) => {
-                self.waker.filled.store(cpu as u32, Relaxed);
-                let span = run.span();
-                let held = if self.pool.map.all(span, PageState::Zero) {
-                    self.waker.counters.bump(Counter::Refiles);
-                    Held::Zero
-                } else {
-                    Held::Mixed
-                };
-                let tally = self.pool.map.tally(span);
-                self.put_back(&self.cpus[cpu], run, held, tally);
+    pub(crate) fn publish(&self, isolated: Isolated, who: Remembers) -> u32 {
+        let block = isolated.span;
+        let cleared = self.pool.publish(isolated, |run| self.pool.put_as_it_was(run));
+        if let Remembers::Cpu(cpu, class) = who {
+            let is_zero = self.pool.map.all(block, PageState::Zero);
+            if is_zero {
+                self.waker.counters.bump(Counter::Refiles);
             }
-        })
+            self.cpus[cpu].note_free(class, block.first, self.pool.clock.tick(), is_zero);
+        }
+        cleared
     }
 
     /// Whether a span lies in small pages and would be better in one huge page.
@@ -240,12 +244,6 @@ impl<B: Backing> Zone<B> {
     /// Offers the kernel idle memory beyond the allowance, where a span came back.
     pub(crate) fn lazy_free_excess(&self, span: Span) {
         self.pool.lazy_free_excess(span);
-    }
-
-    fn zero_on_lists(&self) -> u64 {
-        let listed = self.cpus.iter().flat_map(CpuCache::blocks);
-        let zero = listed.filter(|(_, entry)| entry.held == Held::Zero);
-        zero.map(|(class, _)| u64::from(class.pages())).sum()
     }
 }
 

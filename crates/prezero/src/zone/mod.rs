@@ -1,13 +1,11 @@
 //! The zone: its parts, and what users call.
 //!
-//! [Requests](crate::zone::request) go to the CPU's cache, then to the pool; frees go the same way back. Nothing
-//! here waits.
+//! [Requests](crate::zone::request) take what the CPU remembers, then what the pool finds; frees go to the pool and are
+//! remembered. Nothing here waits.
 
 pub(crate) mod check;
-pub(crate) mod drain;
 pub(crate) mod fork;
 pub(crate) mod free;
-pub(crate) mod gather;
 pub(crate) mod inline;
 pub(crate) mod integrity;
 pub(crate) mod isolate;
@@ -49,7 +47,7 @@ pub enum ZoneError {
     /// The backing does not begin at a multiple of 64 KiB.
     #[error("the backing begins at {0:#x}: a zone begins at a multiple of 64 KiB")]
     Base(usize),
-    /// No memory for page states, lists and counters.
+    /// No memory for map, hints and counters.
     #[error("no memory for the zone's own records: {0}")]
     Records(Errno),
 }
@@ -142,8 +140,8 @@ impl<B: Backing> Zone<B> {
         ))
     }
 
-    /// The page count to ask for when `bytes` are needed: rounded up to a size that the
-    /// quicklists keep. `None` for nothing and for more than the largest order holds.
+    /// The page count to ask for when `bytes` are needed: rounded up to a size that CPUs
+    /// remember. `None` for nothing and for more than the largest order holds.
     #[inline]
     pub fn pages_for(bytes: usize) -> Option<u32> {
         if bytes == 0 || bytes > MAX_ORDER.bytes() {
@@ -221,7 +219,6 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn shrink(&self, bytes: usize) {
         self.take_over();
-        self.drain_all();
         self.pool.shrink(bytes);
     }
 

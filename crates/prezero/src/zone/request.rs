@@ -1,28 +1,27 @@
 //! Requests: which block serves, and its way to its owner.
 //!
-//! A request goes through a table of [`Source`]s and takes the first block that one of them has. Each step is one
-//! atomic operation on a word that names what it takes, so a thread that stops anywhere holds back only that block.
+//! A request goes through a table of [`Source`]s and takes the first block that one of them has. All of them are free
+//! in the map; a hint says which of them this CPU freed last.
 
 use crate::block::{Block, Dirty, Run, Zero, ZeroFront};
 use crate::class::Class;
 use crate::clear::Use;
 use crate::clock::{REST_NS, Tick, Ticks};
-use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
-use crate::cpu::list::{Entry, Held};
+use crate::cpu::hints::Hint;
+use crate::map::search::Price;
 use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::policy::hot::hot_wins;
-use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, Span, whole};
 use crate::zone::Zone;
 use crate::zone::inline::Rest;
 use crate::zone::put_back::CLOCKED_PAGES;
 
 /// The time for which a freed block counts as hot, ns: it lies in its CPU's cache, where a clear in place
-/// costs less than to fetch a zero block. Lists are gathered and drained at most this often.
+/// costs less than to fetch a zero block.
 /// Moved by: `bench grid --sizes 64K,256K,1M`, `bench waste --only never,hostile`, `bench pair
 /// --threads 1 --ring 2,4`, `prezero bench busy`.
 pub(crate) const HOT_NS: u64 = 1_000_000;
@@ -30,41 +29,33 @@ pub(crate) const HOT_NS: u64 = 1_000_000;
 /// Where a block may come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
-    /// This CPU's lists: a block that is hot, where clearing it beats a zero block that is cold.
-    ListedHot,
-    /// This CPU's lists: whatever they hold.
-    Listed,
+    /// This CPU's hints: a block that is hot, where clearing it beats a zero block that is cold.
+    Hot,
     /// The pool: a block that is all zero.
     Zero,
-    /// The lists that scrubd filled last, where the thread has moved to another CPU since.
-    ZeroElsewhere,
-    /// The pool: the resident block that serves this request best. This CPU's cold blocks go there first, since they
-    /// may be all that splits it.
+    /// This CPU's hints: the resident block that was freed last.
+    Last,
+    /// The pool: the resident block that serves this request best.
     Resident,
-    /// The pool, after all CPUs' lists were emptied into it: a resident block. At most once in [`HOT_NS`] for sizes
-    /// that lists keep.
-    Drained,
     /// The pool: any block, absent or not.
     Any,
-    /// The same, after all CPUs' lists were emptied into it, whatever the time.
-    DrainedAny,
 }
 
 use Source::*;
 
-/// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them. A zero block on
-/// this CPU's lists was taken before ([`Zone::zero_to`]).
-const ZERO_SOURCES: &[Source] =
-    &[ListedHot, Zero, ZeroElsewhere, Listed, Resident, Drained, Any, DrainedAny];
-/// Plain: dirty and hot first; zero pages last of those that are resident, since they were made for others.
-const PLAIN_SOURCES: &[Source] = &[Resident, Listed, Drained, Any, DrainedAny];
+/// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them. A zero block
+/// that this CPU remembers was taken before ([`Zone::zero_to`]).
+const ZERO_SOURCES: &[Source] = &[Hot, Zero, Last, Resident, Any];
+/// Plain: zero pages last of those that are resident, since they were made for others. A dirty block that this CPU
+/// remembers was taken before.
+const PLAIN_SOURCES: &[Source] = &[Resident, Any];
 
 /// A request on its way through the table.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     cpu: &'a CpuCache,
     pages: u32,
-    /// The class of its lists, if lists keep blocks of this size.
+    /// The class of its hints, if blocks of this size have some.
     class: Option<Class>,
     align: Order,
     want: Want,
@@ -124,7 +115,7 @@ impl<B: Backing> Zone<B> {
     fn zero_to(&self, front: u32, pages: u32, align: Order, first_use: Use) -> Option<Run> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
-        if let Some(run) = self.listed_zero(cpu, pages, align) {
+        if let Some(run) = self.hinted_zero(cpu, pages, align) {
             cpu.demand.note(pages);
             self.hand_out_zero(cpu, run.span(), front);
             return Some(run);
@@ -139,7 +130,7 @@ impl<B: Backing> Zone<B> {
         if rest == Rest::Rested {
             cpu.demand.note(pages);
         }
-        if matches!(found.source, Zero | ZeroElsewhere) {
+        if found.source == Zero {
             self.hand_out_zero(cpu, found.run.span(), front);
         } else {
             self.make_zero(cpu, found.run.span(), front, rest);
@@ -154,7 +145,7 @@ impl<B: Backing> Zone<B> {
         cpu.counters.bump(Counter::OnlyZeroRequests);
         cpu.demand.note(pages);
         let run = self
-            .listed_zero(cpu, pages, align)
+            .hinted_zero(cpu, pages, align)
             .or_else(|| self.own_pool().search_zero(pages, align))?;
         if !self.trust.is_whole() {
             // It must not be cleared here: once trust is lost nothing is served.
@@ -177,12 +168,10 @@ impl<B: Backing> Zone<B> {
     fn plain_run(&self, pages: u32, align: Order) -> Option<Run> {
         let (cpu, pages) = (self.cpu(), whole(pages));
         cpu.counters.bump(Counter::PlainRequests);
-        let class = Class::of(pages);
-        let listed = class.and_then(|class| {
-            let fits = |e: Entry| e.held == Held::Mixed && e.first.is_aligned(align);
-            Some(cpu.take_hottest(class, fits)?.run(class))
+        let hinted = Class::of(pages).and_then(|class| {
+            Some(self.hinted(cpu, class, Price::ALL_DIRTY, |hint| hint.first.is_aligned(align))?.0)
         });
-        let run = match listed {
+        let run = match hinted {
             Some(run) => run,
             None => self.plain_from_afar(cpu, pages, align)?,
         };
@@ -190,7 +179,7 @@ impl<B: Backing> Zone<B> {
         Some(run)
     }
 
-    /// No dirty block on this CPU's list.
+    /// This CPU remembers no dirty block.
     #[cold]
     fn plain_from_afar(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
         let run = self.search(cpu, pages, align, Want::Plain, PLAIN_SOURCES)?.run;
@@ -206,11 +195,35 @@ impl<B: Backing> Zone<B> {
         Some(run)
     }
 
-    /// A zero block of this CPU's lists.
+    /// A zero block that this CPU remembers.
     #[inline]
-    fn listed_zero(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
+    fn hinted_zero(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
         let class = Class::of(pages)?;
-        Some(cpu.take_zero(class, |e| e.first.is_aligned(align))?.run(class))
+        loop {
+            let hint = cpu.rows(class).take_zero(|hint| hint.first.is_aligned(align))?;
+            let block = Span::new(hint.first, class.pages());
+            if let Some(run) = self.own_pool().take(block, Price::ALL_ZERO) {
+                return Some(run);
+            }
+        }
+    }
+
+    /// The block that this CPU freed last of those that `fits` and are free still, at no price above `price`.
+    #[inline]
+    fn hinted(
+        &self,
+        cpu: &CpuCache,
+        class: Class,
+        price: Price,
+        fits: impl Fn(Hint) -> bool,
+    ) -> Option<(Run, Hint)> {
+        loop {
+            let hint = cpu.rows(class).take_hottest(&fits)?;
+            let block = Span::new(hint.first, class.pages());
+            if let Some(run) = self.own_pool().take(block, price) {
+                return Some((run, hint));
+            }
+        }
     }
 
     /// The first block that one of the `sources` has.
@@ -237,49 +250,26 @@ impl<B: Backing> Zone<B> {
     /// A block from one source, if it has one.
     fn from(&self, source: Source, request: &Request<'_>) -> Option<Found> {
         let Request { cpu, pages, align, class, want, now } = *request;
-        let fits = |e: Entry| e.first.is_aligned(align);
-        let listed = |class, entry: Entry| (entry.run(class), Some(entry.age(now)));
+        let hinted = |class, fits: &dyn Fn(Hint) -> bool| {
+            let fits = |hint: Hint| hint.first.is_aligned(align) && fits(hint);
+            let (run, hint) = self.hinted(cpu, class, Price::CLEARABLE, fits)?;
+            Some((run, Some(hint.age(now))))
+        };
         let pooled = |run: Run| {
             let freed = self.pool.map.freed_at(run.first().huge() as u32);
             (run, freed.map(|freed| now.since(freed)))
         };
-        let pool = self.own_pool();
         let (run, age) = match (source, want) {
-            (ListedHot, Want::Zero(first_use)) => {
-                let hot = |e: Entry| fits(e) && e.age(now) <= Ticks::rounded_up(HOT_NS);
+            (Hot, Want::Zero(first_use)) => {
                 let class = class.filter(|_| hot_wins(&self.clearing, pages, first_use))?;
-                listed(class, cpu.take_hottest(class, hot)?)
+                hinted(class, &|hint| hint.age(now) <= Ticks::rounded_up(HOT_NS))?
             }
-            (Listed, _) => {
-                let class = class?;
-                let zero = || cpu.take_zero(class, fits);
-                listed(class, cpu.take_hottest(class, fits).or_else(zero)?)
-            }
+            (Last, _) => hinted(class?, &|_| true)?,
             // Demand: its age does not matter.
-            (Zero, _) => (pool.search_zero(pages, align)?, None),
-            (ZeroElsewhere, _) => {
-                let class = class.filter(|_| self.has(Mechanism::Ready))?;
-                let filled = self.cpus.get(self.waker.filled.load(Relaxed) as usize)?;
-                (filled.take_zero(class, fits)?.run(class), None)
-            }
-            (Resident, want) => {
-                self.gather(cpu, pages);
-                pooled(self.resident(pages, align, want)?)
-            }
-            (Drained, want) => {
-                if !(self.time_to_drain(pages) && self.drain_all()) {
-                    return None;
-                }
-                pooled(self.resident(pages, align, want)?)
-            }
+            (Zero, _) => (self.own_pool().search_zero(pages, align)?, None),
+            (Resident, want) => pooled(self.resident(pages, align, want)?),
             (Any, want) => pooled(self.any(pages, align, want)?),
-            (DrainedAny, want) => {
-                if !self.drain_all() {
-                    return None;
-                }
-                pooled(self.any(pages, align, want)?)
-            }
-            _ => return None,
+            (Hot, Want::Plain) => return None,
         };
         Some(Found { run, source, age })
     }

@@ -97,9 +97,6 @@ impl<B: Backing> Zone<B> {
             found = self
                 .own_pool()
                 .search_resident(pages, align)
-                .or_else(|| {
-                    self.drain_for(pages).then(|| self.own_pool().search_resident(pages, align))?
-                })
                 .or_else(|| self.own_pool().search_to_move(pages, align));
         }
         let Some(run) = found else {

@@ -90,7 +90,6 @@ impl Workload {
 /// Where a mechanism may matter.
 fn suited(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
-        Mechanism::Gather => &["handler", "steady-1M", "phases"],
         Mechanism::Headroom => &["growing"],
         Mechanism::PreferredCpu => &["fill-1M", "passing"],
         Mechanism::CostModel => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],

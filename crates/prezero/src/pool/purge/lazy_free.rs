@@ -5,8 +5,8 @@
 //! (`MADV_FREE`). The thread whose free exceeds the allowance offers the memory at once. Offered zeroes stay zero,
 //! and the kernel keeps what is written later. Without a limit an offer is one comparison.
 //!
-//! Only whole huge blocks are offered, because an offer of a part splits a huge page. Beside the allowance lie the
-//! lists' blocks, and free memory in huge blocks that are used in part.
+//! Only whole huge blocks are offered, because an offer of a part splits a huge page. Beside the allowance lies free
+//! memory in huge blocks that are used in part.
 
 use std::ops::Range;
 

@@ -42,7 +42,7 @@ fn after_trust_is_lost_what_lies_on_the_zero_lists_is_cleared_too() {
         blocks.into_iter().for_each(|block| world.soil(block));
     }
     world.scrub();
-    assert_eq!(world.zone.snapshot().gauges.quicklist_zero_bytes, bytes(3 * SMALL));
+    assert_eq!(world.count(Counter::Refiles), 3);
     (0..HUGE_PAGES)
         .map(PageId)
         .filter(|&p| world.zone.pool.map.state(p) == PageState::Zero)

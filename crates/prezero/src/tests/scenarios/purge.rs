@@ -52,7 +52,7 @@ fn memory_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() 
         world.soil(block);
     }
     assert_eq!(world.fake().lazily_freed(), [], "so much may idle");
-    world.drain();
+    world.forget();
     world.soil(large);
     let lazily_freed = world.fake().lazily_freed();
 
@@ -95,7 +95,7 @@ fn a_lower_limit_counts_for_what_idles_already_and_none_for_nothing() {
 
 /// What one burst left idle, out of a zone where nothing else is: pages.
 fn idle_after(world: &mut World, pause_ns: u64) -> u64 {
-    let block = world.plain(2 * HUGE_PAGES);
+    let block = world.plain(3 * HUGE_PAGES);
     world.soil(block);
     for _ in 0..8 {
         pass(pause_ns / 8);
@@ -107,7 +107,7 @@ fn idle_after(world: &mut World, pause_ns: u64) -> u64 {
 #[test]
 fn dirty_memory_goes_soon() {
     let mut world = World::new(4);
-    assert_eq!(idle_after(&mut world, 30_000_000), u64::from(2 * HUGE_PAGES));
+    assert_eq!(idle_after(&mut world, 30_000_000), u64::from(3 * HUGE_PAGES));
     let idle: Vec<u64> = (0..6).map(|_| idle_after(&mut world, 120_000_000)).collect();
     assert_eq!(idle, [0; 6]);
 }
@@ -158,7 +158,6 @@ fn a_dirty_page_does_not_take_the_zero_ones_with_it() {
     world.scrub();
     let block = world.zone.only_zero(SMALL, super::order(0)).unwrap();
     world.soil(block);
-    world.zone.drain_all();
     assert_eq!(world.tally().zero, pages - SMALL);
     pass(200_000_000);
     world.work(Throttle::Resting);
@@ -192,7 +191,7 @@ fn as_much_makes_way_where_it_lies_in_pieces() {
     let (held, idle): (Vec<_>, Vec<_>) =
         halves.into_iter().partition(|half| half.first().0.is_multiple_of(HUGE_PAGES));
     idle.into_iter().for_each(|half| world.soil(half));
-    world.drain();
+    world.forget();
     assert_eq!((held.len(), world.zone.pool.map.sums.dirty()), (16, 8 * HUGE_PAGES));
 
     let larger = world.plain(24 * HUGE_PAGES);

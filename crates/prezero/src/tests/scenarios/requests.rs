@@ -4,10 +4,8 @@
 use super::super::fake::{Fake, now};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, SMALL, bytes, order};
-use crate::class::SLOTS;
 use crate::clear::Use;
 use crate::count::counters::Counter;
-use crate::cpu::list::BATCH;
 use crate::map::state::PageState;
 use crate::map::state::Tally;
 use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
@@ -47,7 +45,7 @@ fn zero_state_survives_split_and_merge() {
     let blocks: Vec<_> =
         [1, 3, 100, 40].map(|pages| world.zone.only_zero(pages, ANY).unwrap()).into();
     blocks.into_iter().for_each(|block| world.zone.free_zeroed(block));
-    world.drain();
+    world.forget();
 
     let whole = world.zone.only_zero(HUGE_PAGES, ANY).expect("all of it is zero still");
     assert!(is_zero(&world.zone, &whole));
@@ -55,36 +53,13 @@ fn zero_state_survives_split_and_merge() {
 }
 
 #[test]
-fn zero_blocks_overflow_to_hot_cold_and_to_the_buddy_and_stay_zero() {
-    let mut world = World::new(4);
-    let many = 3 * SLOTS as u32;
-    world.stock_zero(many * SMALL);
-    let blocks: Vec<_> = (0..many).map(|_| world.zone.only_zero(SMALL, ANY).unwrap()).collect();
-    let before = world.zone.snapshot();
-
-    blocks.into_iter().for_each(|block| world.zone.free_zeroed(block));
-
-    let moved = world.zone.snapshot().delta(&before);
-    assert_eq!(moved.get(Counter::Overflows), u64::from(many) - SLOTS as u64);
-    let batches = moved.get(Counter::BuddyOverflows);
-    assert!(batches >= SLOTS as u64 && batches.is_multiple_of(BATCH as u64), "{batches}");
-    let again: Vec<_> = (0..many).map(|_| world.zone.only_zero(SMALL, ANY).unwrap()).collect();
-    assert!(again.iter().all(|block| is_zero(&world.zone, block)));
-    assert_eq!(world.count(Counter::MissBytes), before.get(Counter::MissBytes));
-    again.into_iter().for_each(|block| world.zone.free(block));
-    world.assert_sound();
-}
-
-#[test]
-fn a_small_block_is_refiled_from_hot_cold_to_the_zero_list() {
+fn a_small_block_is_refiled_and_remembered_as_zero() {
     let mut world = World::new(1);
     world.soil(world.zero(SMALL));
 
     world.scrub();
 
     assert_eq!(world.count(Counter::Refiles), 1);
-    let gauges = world.zone.snapshot().gauges;
-    assert_eq!((gauges.quicklist_zero_bytes, gauges.quicklist_hot_cold_bytes), (bytes(SMALL), 0));
     let block = world.zone.only_zero(SMALL, ANY).unwrap();
     assert!(is_zero(&world.zone, &block));
     world.zone.free(block);
@@ -173,7 +148,7 @@ fn pages_that_round_a_request_up_are_not_cleared_and_not_called_zero() {
         let whole = world.zero(pages);
         assert!(is_zero(&world.zone, &whole));
         world.zone.free(whole);
-        world.drain();
+        world.forget();
     }
     world.assert_sound();
 }
@@ -254,7 +229,7 @@ fn growth_stops_at_the_next_owner_and_changes_nothing() {
 // Very large zones.
 
 #[test]
-fn the_last_slice_of_the_largest_zone_survives_a_quicklist() {
+fn the_last_slice_of_the_largest_zone_is_remembered() {
     use crate::config::MAX_LIMIT;
     use crate::mem::backing::Anonymous;
     // Address space only: nothing but the last huge block is ever touched.
@@ -269,14 +244,13 @@ fn the_last_slice_of_the_largest_zone_survives_a_quicklist() {
     // SAFETY: the slice was just taken.
     zone.free(unsafe { zone.adopt(last, SMALL) });
 
-    let found = zone.cpus.iter().flat_map(|cpu| cpu.blocks()).next();
+    let again = zone.plain(SMALL, ANY).expect("all that is resident");
 
-    let (_, found) = found.expect("it lies on a list");
-    assert_eq!((found.first, found.held), (last, crate::cpu::list::Held::Mixed));
+    assert_eq!(again.first(), last);
 }
 
 #[test]
-fn listed_blocks_are_found_before_a_request_is_refused() {
+fn remembered_blocks_serve_requests_of_all_sizes() {
     let world = World::new(1);
     world.soil(world.zero(HUGE_PAGES));
 
