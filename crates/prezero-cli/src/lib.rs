@@ -28,6 +28,7 @@ pub mod help;
 mod jupyter;
 mod letters;
 pub mod library;
+mod log;
 pub mod outcome;
 mod place;
 pub mod program;
@@ -72,6 +73,8 @@ enum Command {
     Jupyter(jupyter::Jupyter),
     /// Show what prezerod has ready, and which process holds what.
     Stock(stock::Stock),
+    /// Show which claims prezerod served, delayed or refused, and why.
+    Log(log::Log),
     /// Have the kernel clear a guest's free memory: its snapshot compresses.
     Wipe(wipe::Wipe),
     /// Watch the processes under prezero, and the broker, live.
@@ -176,6 +179,7 @@ pub fn main() -> ExitCode {
         Command::Place(place) => told("place", place.run()),
         Command::Jupyter(jupyter) => told("jupyter", jupyter.run()),
         Command::Stock(stock) => told("stock", stock.run()),
+        Command::Log(log) => told("log", log.run()),
         Command::Wipe(wipe) => told("wipe", wipe.run()),
         #[cfg(feature = "top")]
         Command::Top(top) => told("top", top.run()),

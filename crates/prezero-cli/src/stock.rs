@@ -16,7 +16,7 @@ use crate::letters;
 
 /// A broker that says nothing for this time is stopped.
 /// Fixed: a person who waits at a terminal.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command line of `prezero stock`.
 #[derive(clap::Args)]

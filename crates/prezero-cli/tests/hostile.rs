@@ -44,6 +44,9 @@ fn serve(peer: &OwnedFd) -> io::Result<()> {
                 let text = format!("prezerod_tenant_bytes{{tenant=\"{label}\"}} 5\n# EOF\n");
                 Answer::Part { next: 0, text }
             }
+            Request::Report { report: Report::Log, .. } => {
+                Answer::Part { next: 0, text: format!("{}\n", log()) }
+            }
             Request::LeaseOrPlain { .. } => {
                 let text = HOSTILE.to_owned();
                 Answer::When { estimate_ns: u64::MAX, reason: Reason::Empty, text }
@@ -63,6 +66,10 @@ fn stock() -> serde_json::Value {
     serde_json::json!({"ready": [piece], "leased": [piece], "wanted": [piece], HOSTILE: HOSTILE})
 }
 
+fn log() -> serde_json::Value {
+    serde_json::json!({"tenant": HOSTILE, "answer": HOSTILE, "reason": HOSTILE, "why": HOSTILE, "pid": HOSTILE})
+}
+
 fn said(arguments: &[&str], socket: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_prezero"));
     command.args(arguments).env("PREZERO_SOCKET", socket).output().unwrap()
@@ -77,6 +84,8 @@ fn no_command_shows_what_a_terminal_would_obey() {
         &["stock", "--json"],
         &["stock", "--metrics"],
         &["stock", "--drain"],
+        &["log"],
+        &["log", "--json"],
         &["top", "--once"],
         &["top", "--once", "--json"],
         &["claim", "2M"],

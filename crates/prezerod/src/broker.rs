@@ -10,24 +10,19 @@
 mod choose;
 mod clients;
 pub mod counters;
-mod drain;
+mod end;
 mod expect;
 mod grant;
+mod log;
 mod made;
 mod metrics;
-mod owing;
-mod plain;
-mod plan;
-mod release;
+pub mod persist;
+mod reclaim;
+mod renew;
 mod report;
-mod requests;
-mod room;
-pub mod saved;
 mod shortage;
 #[cfg(test)]
 mod tests;
-mod trim;
-mod yields;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -46,7 +41,7 @@ use crate::stock::{Need, Reservation, Stock, StockInode};
 use crate::tenant::{Charge, ClientId, Payer, Tenant};
 
 use counters::Counters;
-pub use plan::Plan;
+pub use renew::Plan;
 
 /// What the broker needs of an inode.
 pub trait Inode {
@@ -110,13 +105,20 @@ pub struct Out<I> {
     pub name: Option<Name>,
 }
 
+impl<I> Out<I> {
+    /// An answer alone.
+    pub fn new(client: ClientId, tag: u32, answer: Answer) -> Out<I> {
+        Out { client, tag, answer, inode: None, name: None }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Broker<I> {
     view: View,
     settings: Settings,
     /// Which client holds what.
-    pub ledger: Ledger,
+    ledger: Ledger,
     /// What is wanted and made.
     planner: Planner,
     /// What lies ready.
@@ -127,7 +129,9 @@ pub struct Broker<I> {
     /// It leases nothing, for maintenance.
     drained: bool,
     /// Sums since the start.
-    pub counters: Counters,
+    counters: Counters,
+    /// The last answers.
+    log: log::Log,
 }
 
 impl<I: Inode> Broker<I> {
@@ -143,6 +147,7 @@ impl<I: Inode> Broker<I> {
             expected: expect::Expectations::default(),
             drained: false,
             counters: Counters::default(),
+            log: log::Log::default(),
             settings: settings.clone(),
         };
         broker.reload(settings, owner);
@@ -176,6 +181,17 @@ impl<I: Inode> Broker<I> {
         })
     }
 
+    /// It is this time.
+    fn at(&mut self, now: u64) {
+        self.view.at(now);
+        self.log.now = now;
+    }
+
+    /// Which client holds what.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// The settings that hold.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -198,36 +214,33 @@ impl<I: Inode> Broker<I> {
     }
 
     /// A refusal, counted.
-    pub fn no(&mut self, reason: Reason, text: String) -> Answer {
+    pub fn no(&mut self, (reason, text): Refusal) -> Answer {
         self.counters.refuse(reason);
         Answer::No(reason, text)
     }
 
     /// Answers waiting requests that can be answered, and ends what is over.
     pub fn serve(&mut self, now: u64) -> Vec<Out<I>> {
-        self.view.at(now);
+        self.at(now);
         self.stock.put_back(|reserved| reserved.until <= now);
-        let mut outs = self.failures();
+        let mut outs = self.failures(now);
         for wait in std::mem::take(&mut self.planner.waits) {
             let (client, tag) = (wait.client, wait.tag);
-            let name = wait.name;
+            let (name, waited) = (wait.name, now.saturating_sub(wait.since));
             let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
             let tenant = self.ledger.tenant(client);
             let checked =
                 tenant.and_then(|tenant| self.check(&wait.need.want, &tenant).map(|()| tenant));
             out.answer = match checked {
-                Err((reason, text)) => self.no(reason, text),
+                Err(refusal) => self.no(refusal),
                 Ok(tenant) => match self.take(&wait.need, tenant.rank) {
-                    Some(inode) => {
-                        let waited = now.saturating_sub(wait.since);
-                        match self.grant(now, client, &tenant, inode, waited) {
-                            Ok((granted, inode)) => {
-                                out.inode = Some(inode);
-                                Answer::Lease(granted)
-                            }
-                            Err(answer) => answer,
+                    Some(inode) => match self.grant(now, client, &tenant, inode, waited) {
+                        Ok((granted, inode)) => {
+                            out.inode = Some(inode);
+                            Answer::Lease(granted)
                         }
-                    }
+                        Err(answer) => answer,
+                    },
                     None if wait.until <= now => {
                         self.when(now, wait.party, &wait.need, wait.otherwise)
                     }
@@ -237,6 +250,7 @@ impl<I: Inode> Broker<I> {
                     }
                 },
             };
+            self.log(client, Some(wait.need.want), waited, &out.answer);
             outs.push(out);
         }
         outs

@@ -242,10 +242,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::No`] if there is no lease of that ticket.
     pub fn cancel(&mut self, ticket: u64) -> Result<(), ClientError> {
-        match self.ask(&Request::Cancel { ticket })? {
-            (Answer::Done, _) => Ok(()),
-            _ => Err(ClientError::OutOfTurn),
-        }
+        self.done(&Request::Cancel { ticket })
     }
 
     /// How much there is.
@@ -266,10 +263,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::No`] unless this is root or the broker's own user.
     pub fn drain(&mut self, drain: Drain) -> Result<(), ClientError> {
-        match self.ask(&Request::Drain(drain))? {
-            (Answer::Done, _) => Ok(()),
-            _ => Err(ClientError::OutOfTurn),
-        }
+        self.done(&Request::Drain(drain))
     }
 
     /// Has the broker keep pieces ready until they are leased, or for a time; 0: no more.
@@ -278,10 +272,7 @@ impl Client {
     /// [`ClientError::No`] unless this is root or the broker's own user.
     pub fn expect(&mut self, want: Want, pieces: u32, time: Duration) -> Result<(), ClientError> {
         let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-        match self.ask(&Request::Expect { want, seconds, pieces })? {
-            (Answer::Done, _) => Ok(()),
-            _ => Err(ClientError::OutOfTurn),
-        }
+        self.done(&Request::Expect { want, seconds, pieces })
     }
 
     /// A report, as text.
@@ -300,6 +291,13 @@ impl Client {
                 0 => return Ok(whole),
                 next => from = next,
             }
+        }
+    }
+
+    fn done(&mut self, request: &Request) -> Result<(), ClientError> {
+        match self.ask(request)? {
+            (Answer::Done, _) => Ok(()),
+            _ => Err(ClientError::OutOfTurn),
         }
     }
 

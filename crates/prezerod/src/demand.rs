@@ -16,7 +16,6 @@
 
 mod bucket;
 mod levels;
-pub mod saved;
 mod share;
 pub mod start;
 #[cfg(test)]
@@ -25,8 +24,12 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
+use crate::persist::{each, part};
 use crate::protocol::{Backing, Page};
 use crate::stock::Need;
+use crate::tenant::Payer;
 use bucket::{Bucket, SLOTS};
 
 /// Most sizes that are remembered. A client that asks for all sizes must not fill the memory of the broker.
@@ -60,7 +63,7 @@ pub struct Keep {
 }
 
 /// Whose requests they are: a user of a tenant. Parties share the room for what is learnt.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Party {
     /// The tenant's number.
     pub tenant: u16,
@@ -143,26 +146,32 @@ pub fn in_order(targets: &[Target], have: impl Fn(&Need) -> u64) -> Vec<(Target,
     missing.into_iter().map(|(target, _, rank)| (target, rank)).collect()
 }
 
-/// All sizes that are asked for or kept.
-#[derive(Debug)]
+/// All sizes that are asked for or kept. Times are saved as ages.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Demand {
+    #[serde(skip)]
     keeps: Vec<Keep>,
+    #[serde(deserialize_with = "each")]
     buckets: Vec<Bucket>,
+    #[serde(skip)]
     part_ns: u64,
+    #[serde(rename = "part_age", deserialize_with = "part")]
     part_began: u64,
+    #[serde(deserialize_with = "part")]
     minute: u16,
 }
 
 impl Demand {
     /// Nothing is known; what will be is forgotten after `forget_ns`.
     pub fn new(now_ns: u64, forget_ns: u64) -> Demand {
-        let part_ns = part(forget_ns);
+        let part_ns = slot(forget_ns);
         Demand { keeps: vec![], buckets: vec![], part_ns, part_began: now_ns, minute: 0 }
     }
 
     /// What operators keep ready, in place of what they did before; what was learnt stays.
     pub fn set_keeps(&mut self, forget_ns: u64, keeps: &[Keep]) {
-        self.part_ns = part(forget_ns);
+        self.part_ns = slot(forget_ns);
         self.keeps = keeps.to_vec();
     }
 
@@ -223,6 +232,41 @@ impl Demand {
         if parts > 0 {
             self.buckets.retain(|bucket| !bucket.is_forgotten());
         }
+    }
+
+    /// What is to be saved. What no request needs after a restart is left out: the burst of the last 30 seconds.
+    pub fn saved(&self, now_ns: u64) -> Demand {
+        let mut saved = self.clone();
+        saved.part_began = now_ns.saturating_sub(self.part_began);
+        for bucket in &mut saved.buckets {
+            bucket.asked_at = now_ns.saturating_sub(bucket.asked_at);
+            bucket.level_at = now_ns.saturating_sub(bucket.level_at);
+            bucket.backorders_until = bucket.backorders_until.saturating_sub(now_ns);
+        }
+        saved
+    }
+
+    /// What was saved `passed` ns ago comes back. `tenant` and `payer` tell today's numbers of those then; `None`: the
+    /// settings know no such any more.
+    pub fn restore(
+        &mut self,
+        now_ns: u64,
+        passed: u64,
+        saved: Demand,
+        tenant: impl Fn(u16) -> Option<u16>,
+        payer: impl Fn(Payer) -> Option<Payer>,
+    ) {
+        let at = |age: u64| now_ns.saturating_sub(age.saturating_add(passed));
+        (self.part_began, self.minute) = (at(saved.part_began), saved.minute);
+        let again = |mut bucket: Bucket| {
+            bucket.party.tenant = tenant(bucket.party.tenant)?;
+            bucket.need.payer = payer(bucket.need.payer)?;
+            (bucket.asked_at, bucket.level_at) = (at(bucket.asked_at), at(bucket.level_at));
+            let left = bucket.backorders_until.saturating_sub(passed);
+            bucket.backorders_until = now_ns.saturating_add(left);
+            bucket.is_one().then_some(bucket)
+        };
+        self.buckets = saved.buckets.into_iter().take(MOST_BUCKETS).filter_map(again).collect();
     }
 
     /// When a target may change by itself next, ns, where days begin at 0.
@@ -289,6 +333,6 @@ fn hour(minute: u16) -> usize {
     usize::from(minute % DAY / 60)
 }
 
-fn part(forget_ns: u64) -> u64 {
+fn slot(forget_ns: u64) -> u64 {
     (forget_ns / SLOTS as u64).max(1)
 }

@@ -37,7 +37,6 @@ use named::LeaseDir;
 
 /// What an inode is made of; all inodes of one kind are alike but for their size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(from = "(u64, u32, u16, u16)", into = "(u64, u32, u16, u16)")]
 pub struct Kind {
     /// Page size.
     pub page: Page,
@@ -53,25 +52,6 @@ impl Kind {
     /// The same pages, whatever cgroup is charged.
     pub fn unpaid(self) -> Kind {
         Kind { payer: Payer::BROKER, ..self }
-    }
-}
-
-impl From<Kind> for (u64, u32, u16, u16) {
-    fn from(kind: Kind) -> Self {
-        (kind.page.bytes(), kind.backing as u32, kind.node, kind.payer.0)
-    }
-}
-
-impl From<(u64, u32, u16, u16)> for Kind {
-    /// What is unknown becomes transparent 2 MiB pages: only the broker's own processes
-    /// speak so to each other.
-    fn from((page, backing, node, payer): (u64, u32, u16, u16)) -> Kind {
-        Kind {
-            page: Page::of(page).unwrap_or(Page::Huge),
-            backing: Backing::from_wire(backing).unwrap_or(Backing::Thp),
-            node,
-            payer: Payer(payer),
-        }
     }
 }
 

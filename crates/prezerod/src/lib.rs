@@ -4,7 +4,7 @@
 //! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
 //! [`client`] and [`protocol`] only; the rest is the daemon.
 //!
-//! Layers: state, protocol, client, host, tenant, inode, filler, settings, stock, demand, ledger, planner, broker, server
+//! Layers: persist, protocol, client, host, tenant, inode, filler, settings, stock, demand, ledger, planner, broker, server
 //!
 //! # Vocabulary
 //!
@@ -37,7 +37,7 @@
 //!
 //! A client may send anything, vanish at any moment and never read: it harms its own connection
 //! only. A filler may be killed: its job fails, its client is told. The broker may be killed:
-//! leases live on, the next broker starts with the state file ([`state`]) and, under systemd, with the
+//! leases live on, the next broker starts with the state file ([`persist`]) and, under systemd, with the
 //! stock. No inode has two owners in any of these (`inode`, on seals).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -56,14 +56,14 @@ pub mod inode;
 #[cfg(feature = "broker")]
 pub mod ledger;
 #[cfg(feature = "broker")]
+pub mod persist;
+#[cfg(feature = "broker")]
 pub mod planner;
 pub mod protocol;
 #[cfg(feature = "broker")]
 pub mod server;
 #[cfg(feature = "broker")]
 pub mod settings;
-#[cfg(feature = "broker")]
-pub mod state;
 #[cfg(feature = "broker")]
 pub mod stock;
 #[cfg(feature = "broker")]

@@ -26,6 +26,11 @@ const MAGIC: [u8; 2] = *b"PZ";
 
 /// A size of page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "broker",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "u64", into = "u64")
+)]
 pub enum Page {
     /// 2 MiB.
     Huge,
@@ -51,6 +56,20 @@ impl Page {
     }
 }
 
+impl From<Page> for u64 {
+    fn from(page: Page) -> u64 {
+        page.bytes()
+    }
+}
+
+impl TryFrom<u64> for Page {
+    type Error = &'static str;
+
+    fn try_from(bytes: u64) -> Result<Page, &'static str> {
+        Page::of(bytes).ok_or("the page is neither 2 MiB nor 1 GiB")
+    }
+}
+
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -62,6 +81,11 @@ impl fmt::Display for Page {
 
 /// What the kernel makes the pages of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "broker",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "u32", into = "u32")
+)]
 #[repr(u32)]
 pub enum Backing {
     /// A memfd of the hugetlb pool.
@@ -83,32 +107,9 @@ pub enum Charged {
     Tenant = 2,
 }
 
-impl Backing {
-    /// All, in the order of their numbers.
-    pub const ALL: [Backing; 3] = [Backing::Hugetlb, Backing::Thp, Backing::Tmpfs];
-
-    /// Its name in reports and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Backing::Hugetlb => "hugetlb",
-            Backing::Thp => "thp",
-            Backing::Tmpfs => "tmpfs",
-        }
-    }
-
-    /// The backing of that number on the wire.
-    pub fn from_wire(number: u32) -> Option<Backing> {
-        match number {
-            1 => Some(Backing::Hugetlb),
-            2 => Some(Backing::Thp),
-            3 => Some(Backing::Tmpfs),
-            _ => None,
-        }
-    }
-}
-
 /// Memory that a client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "broker", derive(serde::Serialize, serde::Deserialize))]
 pub struct Want {
     /// How much; a multiple of the page, not 0.
     pub bytes: u64,
@@ -151,11 +152,14 @@ impl fmt::Debug for Name {
 
 /// Which report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum Report {
     /// What is there and which client holds what, JSON.
-    Stock,
+    Stock = 1,
     /// The counters, Prometheus text.
-    Metrics,
+    Metrics = 2,
+    /// Which client got what, waited or was refused, and why: a JSON object a line.
+    Log = 3,
 }
 
 /// What a client has without a lease.
@@ -255,6 +259,19 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The memory that is asked for; `None`: none is, or by its ticket.
+    pub fn want(&self) -> Option<Want> {
+        match self {
+            Request::Lease { want, .. }
+            | Request::LeaseOrPlain { want, .. }
+            | Request::LeaseNamed { want, .. }
+            | Request::Reserve { want, .. } => Some(*want),
+            _ => None,
+        }
+    }
+}
+
 /// Why there is no lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u32)]
@@ -287,48 +304,6 @@ pub enum Reason {
     Drained = 13,
 }
 
-impl Reason {
-    /// All, in the order of their numbers.
-    pub const ALL: [Reason; 13] = [
-        Reason::Malformed,
-        Reason::Size,
-        Reason::Node,
-        Reason::Host,
-        Reason::Denied,
-        Reason::Quota,
-        Reason::Busy,
-        Reason::Empty,
-        Reason::Pressure,
-        Reason::Audit,
-        Reason::Ticket,
-        Reason::Kernel,
-        Reason::Drained,
-    ];
-
-    /// Its name in metrics and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::Malformed => "malformed",
-            Reason::Size => "size",
-            Reason::Node => "node",
-            Reason::Host => "host",
-            Reason::Denied => "denied",
-            Reason::Quota => "quota",
-            Reason::Busy => "busy",
-            Reason::Empty => "empty",
-            Reason::Pressure => "pressure",
-            Reason::Audit => "audit",
-            Reason::Ticket => "ticket",
-            Reason::Kernel => "kernel",
-            Reason::Drained => "drained",
-        }
-    }
-
-    fn from_wire(number: u32) -> Option<Reason> {
-        Reason::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
-    }
-}
-
 /// A refusal: the reason for programs, and the same for people, with the mend.
 pub type Refusal = (Reason, String);
 
@@ -355,6 +330,13 @@ pub struct Granted {
     pub waited_ns: u64,
     /// Whose cgroup the memory and that time are charged to.
     pub charged: Charged,
+}
+
+impl Granted {
+    /// What it is, in a client's words.
+    pub fn want(&self) -> Want {
+        Want { bytes: self.bytes, page: self.page, node: Some(self.node) }
+    }
 }
 
 /// What is told of a lease that lies under a name.

@@ -11,13 +11,11 @@ mod http;
 mod listen;
 mod named;
 mod parting;
-mod returned;
+mod persist;
 pub mod rights;
-mod saver;
 mod scrapes;
 mod service;
 mod store;
-mod survive;
 mod tracker;
 mod unread;
 
@@ -42,8 +40,7 @@ use crate::inode::mounted;
 use crate::inode::named::LeaseDir;
 use crate::settings::Settings;
 use crate::tenant::ClientId;
-use returned::Verifying;
-use saver::Saver;
+use persist::Survival;
 use service::{Inherited, Service};
 use store::Kept;
 use tracker::LeaseTracker;
@@ -136,15 +133,6 @@ struct Signals {
     reload: UnixStream,
 }
 
-/// What the next broker will know, and what this one gets of the one before.
-#[derive(Debug, Default)]
-struct Survival {
-    saver: Saver,
-    verifying: Verifying,
-    /// It was said that not all leases are saved.
-    told_bound: bool,
-}
-
 /// Everything.
 #[derive(Debug)]
 pub struct Server {
@@ -216,7 +204,7 @@ impl Server {
             needs_tick: true,
         };
         server.take_over(now, left);
-        for dir in server.broker.ledger.dirs() {
+        for dir in server.broker.ledger().dirs() {
             mounted::clear(dir);
         }
         // What is unaccounted by now is no tenant's.
@@ -358,8 +346,8 @@ impl Server {
             self.fillers.promote(serial);
         }
         for job in plan.jobs {
-            let cgroup = self.broker.ledger.charged(job.kind.payer);
-            let files = self.broker.ledger.files(job.kind.payer);
+            let cgroup = self.broker.ledger().charged(job.kind.payer);
+            let files = self.broker.ledger().files(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
                 self.broker.failed(now, job.serial, format!("no filler: {error}"));
@@ -375,7 +363,7 @@ impl Server {
             self.drop_client(id);
         }
         self.reap_leases(now);
-        for dir in self.broker.ledger.dirs() {
+        for dir in self.broker.ledger().dirs() {
             mounted::reap(dir);
         }
         self.clients.left.look();
@@ -435,7 +423,7 @@ impl Server {
 
     /// What the configuration wants and the host has not: served all the same, for both may change.
     fn log_unmet(&self) {
-        let (wrong, foreign) = LeaseDir::faults(self.broker.ledger.dirs());
+        let (wrong, foreign) = LeaseDir::faults(self.broker.ledger().dirs());
         for line in self.broker.unmet().iter().chain(&wrong).chain(&foreign) {
             prezero_sys::log!("prezerod: {line}");
         }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::inode::Kind;
 use crate::protocol::{Page, Want};
 use crate::tenant::{ClientId, Payer};
@@ -16,9 +18,10 @@ const CUT: u64 = 4;
 
 /// What a client wants, and which cgroup is charged: memory is charged where it is populated, so what
 /// one cgroup paid for is no other's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 pub struct Need {
     /// What.
+    #[serde(flatten)]
     pub want: Want,
     /// Whose cgroup.
     pub payer: Payer,

@@ -43,6 +43,17 @@ func (n *node) claim(number int, mib int64, parameters string) *resourceapi.Reso
 	return claim
 }
 
+// open is the claim's file, as a process outside its pod has it.
+func (n *node) open(claim *resourceapi.ResourceClaim) *os.File {
+	n.Helper()
+	file, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
 func (n *node) prepare(claim *resourceapi.ResourceClaim) []string {
 	n.Helper()
 	var ids []string

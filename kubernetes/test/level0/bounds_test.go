@@ -1,7 +1,6 @@
 package level0
 
 import (
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,11 +12,7 @@ func TestALeaseThatIsGrownTakesNothingFromOthers(t *testing.T) {
 	n := newNode(t, "64M", "", "--wait", "300ms")
 	claim, other := n.claim(1, 8, `{"user": 1000, "group": 1000}`), n.claim(2, 56, "")
 	n.prepare(claim)
-	file, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file := n.open(claim)
 	_ = file.Truncate(60 * mib)
 	for at := int64(8); at < 60; at++ {
 		if _, err := file.WriteAt(make([]byte, mib), at*mib); err == nil {
@@ -35,11 +30,7 @@ func TestADescriptorThatIsKeptKeepsNothingOfATmpfs(t *testing.T) {
 	n := newNode(t, "64M", "", "--wait", "300ms")
 	claim, other := n.claim(1, 48, ""), n.claim(2, 48, "")
 	n.prepare(claim)
-	kept, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kept.Close()
+	kept := n.open(claim)
 	n.unprepare(claim)
 	n.prepare(other)
 	_ = kept.Truncate(48 * mib)
@@ -56,10 +47,7 @@ func TestADescriptorThatIsKeptOfAPoolIsCountedAndNamed(t *testing.T) {
 	n := &node{t, api, b, rig.NewDriver(t, api, b.Socket, b.Files)}
 	claim := n.claim(1, 8, "")
 	n.prepare(claim)
-	kept, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := n.open(claim)
 	n.unprepare(claim)
 	// Of its own file: other tests use the pool, too.
 	var left syscall.Stat_t

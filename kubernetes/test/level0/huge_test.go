@@ -1,7 +1,6 @@
 package level0
 
 import (
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,11 +16,7 @@ func TestALeaseIsMappedInHugePagesOrThePodHearsOfIt(t *testing.T) {
 	n := newNode(t, "128M", "")
 	claim, small := n.claim(1, size, ""), n.claim(2, 4, "")
 	n.prepare(claim)
-	file, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file := n.open(claim)
 	memory, err := unix.Mmap(int(file.Fd()), 0, size*mib, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)

@@ -46,11 +46,7 @@ func TestPagesOfAPoolAreLeasedAndChargedToNoContainer(t *testing.T) {
 	}
 
 	// Of its own file: other programs use the pool, too.
-	kept, err := os.Open(n.file(claim))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kept.Close()
+	kept := n.open(claim)
 	n.unprepare(claim)
 	n.books()
 	var left syscall.Stat_t

@@ -63,10 +63,7 @@ func TestARecordThatCannotBeReadStopsNoOtherClaimAndIsMadeAnew(t *testing.T) {
 			n.prepare(claim)
 		}
 		for _, claim := range []*claimOf{kept, anew, larger} {
-			file, err := os.OpenFile(n.file(claim), os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := n.open(claim)
 			if _, err := file.WriteString("what pod A wrote"); err != nil {
 				t.Fatal(err)
 			}
@@ -337,10 +334,7 @@ func TestNoStrangerKeepsALeaseFromBeingGivenBack(t *testing.T) {
 	n := newNode(t, "64M", "")
 	claim := n.claim(1, 4, "")
 	n.prepare(claim)
-	stranger, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stranger := n.open(claim)
 	if _, err := unix.FcntlInt(stranger.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Fatal(err)
 	}
@@ -362,11 +356,7 @@ func TestALengthThatAPodInventsIsNoMetric(t *testing.T) {
 	n := newNode(t, "64M", "")
 	claim := n.claim(1, 4, "")
 	n.prepare(claim)
-	file, err := os.OpenFile(n.file(claim), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file := n.open(claim)
 	for _, length := range []int64{1 << 60, 0} {
 		if err := file.Truncate(length); err != nil {
 			t.Fatal(err)

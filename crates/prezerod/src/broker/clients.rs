@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::log::Asker;
 use super::{Broker, ClientId, Inode};
 use crate::demand::Party;
 use crate::protocol::{Answer, Reason, Request};
@@ -32,12 +33,11 @@ impl<I: Inode> Broker<I> {
         let has_place = tenant::may_operate(uid) || self.has_place(of_user / parties.max(1));
         let is_crowd = of_user >= most || !has_place;
         if self.is_full(tenant::may_operate(uid)) || is_crowd {
-            return Err(self.crowded());
+            return Err(self.crowded(Asker::of_user(uid)));
         }
         if parties == 0 {
-            self.counters.turned_away += 1;
             let text = format!("no tenant for uid {uid}; name it in [[tenant]]");
-            return Err(self.no(Reason::Denied, text));
+            return Err(self.turn_away(Asker::of_user(uid), (Reason::Denied, text)));
         }
         Ok(())
     }
@@ -57,17 +57,16 @@ impl<I: Inode> Broker<I> {
             || of_party >= self.settings.connections_per_user
             || (is_crowd && !peer.is_operator())
         {
-            return Err(self.crowded());
+            return Err(self.crowded(self.asker(&peer)));
         }
-        if peer.pid <= 0 {
-            // Leases are told apart by processes that can be named.
-            self.counters.turned_away += 1;
-            let text = "a process of another PID namespace; run prezerod in that one";
-            return Err(self.no(Reason::Denied, text.into()));
-        }
-        if let Err((reason, text)) = self.ledger.tenant_of(&peer) {
-            self.counters.turned_away += 1;
-            return Err(self.no(reason, text));
+        // Leases are told apart by processes that can be named.
+        let unnamed = "a process of another PID namespace; run prezerod in that one";
+        let named = match peer.pid {
+            ..=0 => Err((Reason::Denied, unnamed.into())),
+            _ => self.ledger.tenant_of(&peer),
+        };
+        if let Err(refusal) = named {
+            return Err(self.turn_away(self.asker(&peer), refusal));
         }
         // A process may be in 65,536 groups, and the broker remembers it for each of its leases.
         let named = |gid: &u32| self.ledger.tenants.iter().any(|tenant| tenant.gids.contains(gid));
@@ -105,40 +104,20 @@ impl<I: Inode> Broker<I> {
         self.ledger.clients.len() >= places
     }
 
-    fn crowded(&mut self) -> Answer {
+    fn crowded(&mut self, asker: Asker) -> Answer {
+        self.turn_away(asker, (Reason::Busy, "too many connections; close some".into()))
+    }
+
+    /// Another user's connection would leave the broker no descriptor.
+    pub fn no_descriptor(&mut self) -> Answer {
         self.counters.turned_away += 1;
-        self.no(Reason::Busy, "too many connections; close some".into())
+        self.no((Reason::Busy, "the broker has no descriptor left; ask again".into()))
     }
 
-    /// A connection is gone, and what it waited for.
-    pub fn disconnect(&mut self, client: ClientId) {
-        self.ledger.disconnect(client);
-        self.withdraw(client);
-    }
-
-    /// A connection is heard no more, and has its place still.
-    pub fn withdraw(&mut self, client: ClientId) {
-        self.planner.withdraw(client);
-        self.stock.put_back(|reserved| reserved.client == client);
-    }
-
-    /// A process is gone, and with it those of its leases that are known by nothing else.
-    pub fn exited(&mut self, now: u64, pid: i32) {
-        for lease in self.ledger.leases.exited(pid) {
-            self.ledger.gave_back(now, &lease);
-        }
-    }
-
-    /// The memory of a lease is watched: [`ended`](Broker::ended) will tell when it is gone.
-    pub fn ends_with_memory(&mut self, number: u64, device: u64) {
-        self.ledger.leases.ends_with_memory(number, device);
-    }
-
-    /// The memory of a lease is gone.
-    pub fn ended(&mut self, now: u64, number: u64) {
-        if let Some(lease) = self.ledger.leases.remove(number) {
-            self.ledger.gave_back(now, &lease);
-        }
+    /// A packet was no frame.
+    pub fn malformed(&mut self, text: String) -> Answer {
+        self.counters.malformed += 1;
+        self.no((Reason::Malformed, text))
     }
 
     /// The directories of a client's tenant, in which its leases are files.
@@ -153,21 +132,9 @@ impl<I: Inode> Broker<I> {
 
     /// The tenant whose quota a request exceeds, by what is known: some of its leases may be over.
     pub fn exceeded(&self, client: ClientId, request: &Request) -> Option<String> {
-        let (Request::Lease { want, .. }
-        | Request::LeaseOrPlain { want, .. }
-        | Request::LeaseNamed { want, .. }
-        | Request::Reserve { want, .. }) = request
-        else {
-            return None;
-        };
+        let want = request.want()?;
         let tenant = self.ledger.tenant(client).ok()?;
         (want.bytes > self.quota_left(&tenant)).then_some(tenant.name)
-    }
-
-    /// The lease did not reach its client; the inode must be dropped.
-    pub fn undelivered(&mut self, number: u64) {
-        self.counters.lost += 1;
-        self.ledger.leases.remove(number);
     }
 
     /// Whether this client waits for something, or keeps something.

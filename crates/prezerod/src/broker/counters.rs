@@ -20,6 +20,8 @@ pub struct OfTenant {
     pub hits: u64,
     /// Requests for which nothing was ready.
     pub misses: u64,
+    /// Requests that were refused.
+    pub refused: u64,
     /// How long its granted requests waited, ns.
     pub waited_ns: u64,
 }
@@ -179,11 +181,12 @@ pub fn write_prometheus(
     let seconds = |of: &OfTenant| {
         format!("{}.{:09}", of.waited_ns / 1_000_000_000, of.waited_ns % 1_000_000_000)
     };
-    let of_tenants: [(&str, &str, Value); 3] = [
+    let of_tenants: [(&str, &str, Value); 4] = [
         ("tenant_hits", "leases served from stock at once, by tenant", |of| of.hits.to_string()),
         ("tenant_misses", "requests for which nothing was ready, by tenant", |of| {
             of.misses.to_string()
         }),
+        ("tenant_refusals", "requests that were refused, by tenant", |of| of.refused.to_string()),
         ("tenant_wait_seconds", "time from requests to their leases, by tenant", seconds),
     ];
     for (name, help, value) in of_tenants {

@@ -1,14 +1,14 @@
 //! What an operator expects back: a server ends, or moves in a roll-out, and starts again.
 //!
 //! Contract: what is expected is kept ready as `[[stock]]` is, whose pieces count for it. A lease of that size is one piece
-//! less, and time ends the rest. It outlives the broker ([`saved`](super::saved)).
+//! less, and time ends the rest. It outlives the broker ([`persist`](super::persist)).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Broker, ClientId, Inode, Refusal};
 use crate::demand::Keep;
 use crate::inode::Kind;
-use crate::protocol::{Answer, Page, Reason, Want};
+use crate::protocol::{Answer, Reason, Want};
 use crate::stock::{Need, alike};
 use crate::tenant::{Payer, Tenant};
 
@@ -17,11 +17,13 @@ use crate::tenant::{Payer, Tenant};
 const MOST: usize = 64;
 
 /// One size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Expected {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Expected {
+    #[serde(flatten)]
     need: Need,
     pieces: u64,
-    /// ns.
+    /// ns. What is left until then is saved.
+    #[serde(rename = "left")]
     until: u64,
 }
 
@@ -47,17 +49,12 @@ impl Expectations {
         };
         self.all.iter().filter_map(keep).collect()
     }
-}
 
-/// One size, as it is saved. The time is what is left of it, ns.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SavedExpected {
-    bytes: u64,
-    page: u64,
-    node: Option<u16>,
-    payer: u16,
-    pieces: u64,
-    left: u64,
+    /// What is to be saved.
+    pub fn saved(&self, now: u64) -> Vec<Expected> {
+        let left = |one: &Expected| Expected { until: one.until.saturating_sub(now), ..*one };
+        self.all.iter().map(left).collect()
+    }
 }
 
 impl<I: Inode> Broker<I> {
@@ -113,37 +110,22 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// What is to be saved.
-    pub(super) fn saved_expected(&self, now: u64) -> Vec<SavedExpected> {
-        let saved = |one: &Expected| SavedExpected {
-            bytes: one.need.want.bytes,
-            page: one.need.want.page.bytes(),
-            node: one.need.want.node,
-            payer: one.need.payer.0,
-            pieces: one.pieces,
-            left: one.until.saturating_sub(now),
-        };
-        self.expected.all.iter().map(saved).collect()
-    }
-
     /// What was saved `passed` ns ago comes back, as far as today's settings know its payer.
     pub(super) fn restore_expected(
         &mut self,
         now: u64,
         passed: u64,
-        saved: &[SavedExpected],
-        payer: impl Fn(u16) -> Option<Payer>,
+        saved: Vec<Expected>,
+        payer: impl Fn(Payer) -> Option<Payer>,
     ) {
-        let again = |one: &SavedExpected| {
-            let want = Want { bytes: one.bytes, page: Page::of(one.page)?, node: one.node };
+        let again = |Expected { need: Need { want, payer: paid }, pieces, until: left }| {
             self.check_size(&want).ok()?;
             self.check_node(want.node).ok()?;
-            let left = one.left.checked_sub(passed).filter(|&left| left > 0)?;
-            let need = Need { want, payer: payer(one.payer)? };
-            Some(Expected { need, pieces: one.pieces, until: now.saturating_add(left) })
+            let left = left.checked_sub(passed).filter(|&left| left > 0)?;
+            let need = Need { want, payer: payer(paid)? };
+            Some(Expected { need, pieces, until: now.saturating_add(left) })
         };
-        let all: Vec<Expected> = saved.iter().take(MOST).filter_map(again).collect();
-        self.expected.all = all;
+        self.expected.all = saved.into_iter().take(MOST).filter_map(again).collect();
         self.set_keeps();
     }
 }

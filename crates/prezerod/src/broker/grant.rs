@@ -1,14 +1,261 @@
-//! From the stock to a client: fresh, audited, cut to size, sealed, written down.
+//! What clients ask for, and what they are answered at once: from the stock to a client, fresh, audited, cut to size,
+//! sealed, written down.
 
-use super::{Broker, ClientId, Inode, Refusal};
+use prezero_host::Size;
+
+use super::reclaim::Back;
+use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Reservation, Wait};
+use crate::demand::{Party, Sample};
 use crate::inode::Kind;
 use crate::inode::audit::Finding;
 use crate::ledger::{Ends, Lease};
-use crate::protocol::{Answer, Charged, Granted, Reason, Want};
+use crate::protocol::{Answer, Charged, Granted, Name, Otherwise, Reason, Report, Request, Want};
 use crate::stock::{Need, StockInode};
-use crate::tenant::{Payer, Peer, Rank, Tenant};
+use crate::tenant::{Payer, Rank, Tenant};
+
+/// A lease that is asked for.
+#[derive(Clone, Copy)]
+struct LeaseRequest {
+    want: Want,
+    wait_ms: u32,
+    otherwise: Otherwise,
+    /// As a file under this name.
+    name: Option<Name>,
+}
 
 impl<I: Inode> Broker<I> {
+    /// A client says this. `None`: the answer comes later.
+    pub fn request(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        tag: u32,
+        request: Request,
+    ) -> Option<Out<I>> {
+        self.at(now);
+        let name = match request {
+            Request::LeaseNamed { name, .. } => Some(name),
+            _ => None,
+        };
+        let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
+        let tenant = self.ledger.tenant(client);
+        let answered = match tenant.and_then(|tenant| by_name(&tenant, &request).map(|()| tenant)) {
+            Err(refusal) => Err(refusal),
+            Ok(tenant) => match request {
+                Request::Lease { want, wait_ms }
+                | Request::LeaseOrPlain { want, wait_ms }
+                | Request::LeaseNamed { want, wait_ms, .. } => {
+                    let otherwise = match request {
+                        Request::LeaseOrPlain { .. } => Otherwise::Plain,
+                        _ => Otherwise::ComesBack,
+                    };
+                    let asked = LeaseRequest { want, wait_ms, otherwise, name };
+                    match self.lease(now, client, tag, &tenant, asked) {
+                        Ok(Some((granted, inode))) => {
+                            out.inode = Some(inode);
+                            Ok(Answer::Lease(granted))
+                        }
+                        Ok(None) => return None,
+                        Err(answer) => Ok(answer),
+                    }
+                }
+                Request::Redeem { ticket } => {
+                    self.redeem(now, client, ticket, &tenant).map(|lease| {
+                        out.inode = Some(lease.1);
+                        Answer::Lease(lease.0)
+                    })
+                }
+                Request::Reserve { want, hold_ms } => {
+                    Ok(self.reserve(now, client, &tenant, want, hold_ms))
+                }
+                Request::Cancel { ticket } => self.cancel(client, ticket),
+                Request::Available { page, node } => {
+                    self.check_node(node).map(|()| self.available(&tenant, page, node))
+                }
+                Request::Report { report, from } => Ok(match report {
+                    Report::Stock => self.stock_part(now, client, from),
+                    Report::Metrics => self.metrics_part(now, from),
+                    Report::Log => self.log_part(now, client, from),
+                }),
+                Request::Yield { page, bytes } => self.yields(client, page, bytes),
+                Request::Drain(drain) => self.drains(client, drain),
+                Request::Expect { want, seconds, pieces } => {
+                    self.expects(now, client, &tenant, want, (seconds, pieces))
+                }
+            },
+        };
+        out.answer = answered.unwrap_or_else(|refusal| self.no(refusal));
+        let want = match (request, &out.answer) {
+            (Request::Redeem { .. }, Answer::Lease(granted)) => Some(granted.want()),
+            _ => request.want(),
+        };
+        if want.is_some() || matches!(request, Request::Redeem { .. }) {
+            self.log(client, want, 0, &out.answer);
+        }
+        Some(out)
+    }
+
+    fn lease(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        tag: u32,
+        tenant: &Tenant,
+        asked: LeaseRequest,
+    ) -> Result<Option<(Granted, I)>, Answer> {
+        let LeaseRequest { want, wait_ms, otherwise, name } = asked;
+        if self.planner.waits.iter().any(|wait| wait.client == client) {
+            let text = "this connection waits for another lease; open a second one";
+            return Err(self.no((Reason::Busy, text.into())));
+        }
+        self.check(&want, tenant).map_err(|refusal| self.no(refusal))?;
+        let need = Need { want, payer: self.ledger.payer(tenant) };
+        let party = self.ledger.party(client);
+        if let Some(inode) = self.take(&need, tenant.rank) {
+            self.asked(now, party, &need);
+            self.counters.hit(&tenant.name);
+            return Ok(Some(self.grant(now, client, tenant, inode, 0)?));
+        }
+        self.can_make(&need).map_err(|refusal| self.no(refusal))?;
+        self.counters.miss(&tenant.name);
+        let sample = self.asked(now, party, &need);
+        let longest = match otherwise {
+            Otherwise::ComesBack => self.settings.longest_wait.as_nanos() as u64,
+            Otherwise::Plain => self.patience(now, &need),
+        };
+        let wait = u64::from(wait_ms).saturating_mul(1_000_000).min(longest);
+        if wait == 0 {
+            return Err(self.when(now, party, &need, otherwise));
+        }
+        let until = now.saturating_add(wait);
+        let (tenant, rank) = (tenant.name.clone(), tenant.rank);
+        let turn = self.planner.turn(party);
+        let since = now;
+        self.planner.wait(Wait {
+            client,
+            tag,
+            name,
+            tenant,
+            party,
+            need,
+            otherwise,
+            rank,
+            turn,
+            since,
+            until,
+            sample,
+        });
+        Ok(None)
+    }
+
+    /// A request that the stock is to learn from.
+    fn asked(&mut self, now: u64, party: Party, need: &Need) -> Option<Sample> {
+        let pace = self.planner.refill(need, self.settings.rate);
+        self.planner.demand.sample(now, party, need, pace)
+    }
+
+    fn redeem(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        ticket: u64,
+        tenant: &Tenant,
+    ) -> Result<(Granted, I), Refusal> {
+        let unknown =
+            || (Reason::Ticket, format!("no ticket {ticket}; it may be over: reserve again"));
+        let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
+        let Reservation { need, inode, .. } = reserved;
+        let inode = self.ready(inode, &need.want).ok_or_else(|| quarantine_text(&need.want))?;
+        self.counters.hit(&tenant.name);
+        self.grant(now, client, tenant, inode, 0).map_err(|_| unknown())
+    }
+
+    fn reserve(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        tenant: &Tenant,
+        want: Want,
+        hold_ms: u32,
+    ) -> Answer {
+        if let Err(refusal) = self.check(&want, tenant) {
+            return self.no(refusal);
+        }
+        let reserve = self.kept_back(tenant.rank);
+        let need = Need { want, payer: self.ledger.payer(tenant) };
+        let party = self.ledger.party(client);
+        let Some(inode) = self.stock.take(&need, reserve) else {
+            if let Err(refusal) = self.can_make(&need) {
+                return self.no(refusal);
+            }
+            self.counters.miss(&tenant.name);
+            self.asked(now, party, &need);
+            return self.when(now, party, &need, Otherwise::ComesBack);
+        };
+        self.asked(now, party, &need);
+        let longest = self.settings.longest_hold.as_millis() as u64;
+        let hold_ms = u64::from(hold_ms).min(longest);
+        let ticket = self.number();
+        let (tenant, until) = (tenant.name.clone(), now + hold_ms * 1_000_000);
+        self.stock.reserved.push(Reservation { ticket, client, tenant, need, until, inode });
+        Answer::Reserved { ticket, bytes: want.bytes, hold_ms: hold_ms as u32 }
+    }
+
+    fn cancel(&mut self, client: ClientId, ticket: u64) -> Result<Answer, Refusal> {
+        if ticket == 0 {
+            self.planner.withdraw(client);
+            return Ok(Answer::Done);
+        }
+        let unknown = || (Reason::Ticket, format!("no ticket {ticket}; it may be over"));
+        let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
+        self.stock.put(reserved.inode);
+        Ok(Answer::Done)
+    }
+
+    /// Whether such a lease can be at all.
+    pub(super) fn check_size(&self, want: &Want) -> Result<(), Refusal> {
+        if want.bytes == 0 || !want.bytes.is_multiple_of(want.page.bytes()) {
+            let (size, page) = (Size(want.bytes as usize), want.page);
+            let next = want.bytes.max(1).checked_next_multiple_of(page.bytes());
+            let next = Size(next.unwrap_or(LARGEST) as usize);
+            return Err((
+                Reason::Size,
+                format!("{size} is no multiple of the page, {page}; round up to {next}"),
+            ));
+        }
+        if want.bytes > LARGEST {
+            let (size, most) = (Size(want.bytes as usize), Size(LARGEST as usize));
+            return Err((
+                Reason::Size,
+                format!("{size} is too large a lease; give {most} or less"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// What can be said of a request without looking into the stock.
+    pub(super) fn check(&self, want: &Want, tenant: &Tenant) -> Result<(), Refusal> {
+        self.check_size(want)?;
+        self.check_node(want.node)?;
+        self.check_drain()?;
+        self.ledger.check_debt(tenant)?;
+        let left = self.quota_left(tenant);
+        if want.bytes > left {
+            let (name, left, owed) =
+                (&tenant.name, Size(left as usize), self.ledger.owed_text(tenant));
+            let text = format!(
+                "tenant {name} has {left} left{owed}; close and unmap leases, or raise its quota"
+            );
+            return Err((Reason::Quota, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
+        let pending = self.stock.reserved_for(&tenant.name) + self.planner.waited(&tenant.name);
+        self.ledger.quota_left(tenant, pending)
+    }
+
     pub(super) fn kept_back(&self, rank: Rank) -> u64 {
         match rank {
             Rank::Critical => 0,
@@ -66,10 +313,7 @@ impl<I: Inode> Broker<I> {
         );
         let kind = kind.unpaid();
         self.stock.quarantined.insert(kind);
-        while let Some(other) = self.stock.take_oldest(|other| other.kind.unpaid() == kind) {
-            self.counters.waste_bytes += other.bytes;
-            other.file.discard();
-        }
+        self.give_back(u64::MAX, Back::Soon, |other| other.kind.unpaid() == kind);
     }
 
     /// Seals the inode and writes the lease down.
@@ -82,29 +326,35 @@ impl<I: Inode> Broker<I> {
         waited_ns: u64,
     ) -> Result<(Granted, I), Answer> {
         let StockInode { file, kind, bytes, made_ns, cost_ns } = inode;
-        let (Some(number_in_fs), Some(peer)) =
-            (file.seal(), self.ledger.clients.get(&client).map(holder))
+        let (Some(number_in_fs), Some(peer)) = (file.seal(), self.ledger.clients.get(&client))
         else {
             self.counters.waste_bytes += bytes;
-            return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
+            return Err(self.no((Reason::Kernel, "the kernel would not seal it; ask again".into())));
         };
-        self.planner.start.begins(now);
-        self.arrived(&kind, bytes);
-        let number = self.number();
-        self.counters.leased_bytes += bytes;
-        self.counters.waited(&tenant.name, waited_ns);
-        self.ledger.leases.insert(Lease {
-            number,
-            peer,
+        let mut lease = Lease {
+            number: 0,
+            pid: peer.pid,
+            began: peer.began,
+            contained: peer.contained,
+            uid: peer.uid,
+            gid: peer.gid,
+            cgroup: Lease::shown_cgroup(peer),
             tenant: tenant.name.clone(),
+            ends: Ends::Process,
             kind,
             bytes,
             inode: number_in_fs,
             device: 0,
             since: now,
             cost_ns,
-            ends: Ends::Process,
-        });
+        };
+        self.planner.start.begins(now);
+        self.arrived(&kind, bytes);
+        let number = self.number();
+        self.counters.leased_bytes += bytes;
+        self.counters.waited(&tenant.name, waited_ns);
+        lease.number = number;
+        self.ledger.leases.insert(lease);
         let granted = Granted {
             lease: number,
             bytes,
@@ -124,11 +374,6 @@ impl<I: Inode> Broker<I> {
     }
 }
 
-/// A process as its lease shows it: its groups do not.
-fn holder(peer: &Peer) -> Peer {
-    Peer { groups: vec![], cgroups: peer.cgroups.clone(), ..*peer }
-}
-
 /// What a client is told of it.
 pub(super) fn quarantine_text(want: &Want) -> Refusal {
     let text = format!(
@@ -136,4 +381,21 @@ pub(super) fn quarantine_text(want: &Want) -> Refusal {
         want.page
     );
     (Reason::Audit, text)
+}
+
+/// Whether the tenant leases in this way: files by their names, which seals do not protect, and
+/// descriptors without.
+fn by_name(tenant: &Tenant, request: &Request) -> Result<(), Refusal> {
+    let wrong = match request {
+        Request::LeaseNamed { .. } if tenant.charge.files.is_empty() => {
+            "has no directory for files; name one in `files`"
+        }
+        Request::Lease { .. } | Request::LeaseOrPlain { .. } | Request::Reserve { .. }
+            if !tenant.charge.files.is_empty() =>
+        {
+            "has files, which are asked for by name; let another tenant lease descriptors"
+        }
+        _ => return Ok(()),
+    };
+    Err((Reason::Denied, format!("tenant {} {wrong}", tenant.name)))
 }

@@ -1,8 +1,8 @@
 //! What became of a job: made, stopped, or not to be had.
 
-use super::plan::SILENT_NS;
-use super::release::make_way;
-use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
+use super::reclaim::Back;
+use super::renew::SILENT_NS;
+use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal, Wait};
 use prezero_sys::escape::escape;
 
 use crate::filler::{Done, Outcome, Priority};
@@ -79,10 +79,7 @@ impl<I: Inode> Broker<I> {
     fn make_room(&mut self, job: &Job) -> bool {
         let kind = job.kind;
         let in_the_way = |other: &StockInode<I>| other.kind == kind && other.bytes != job.bytes;
-        let Some(other) = self.stock.take_oldest(in_the_way) else { return false };
-        self.counters.waste_bytes += other.bytes;
-        make_way(other);
-        true
+        self.give_back(1, Back::for_another(kind.backing), in_the_way) > 0
     }
 
     /// Why the kernel did not make it, with the mend.
@@ -111,16 +108,22 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Ends the waits that a failed job was for.
-    pub(super) fn failures(&mut self) -> Vec<Out<I>> {
+    pub(super) fn failures(&mut self, now: u64) -> Vec<Out<I>> {
         let mut outs = vec![];
-        for (need, (reason, text)) in std::mem::take(&mut self.planner.failed) {
+        for (need, refusal) in std::mem::take(&mut self.planner.failed) {
             if let Some(at) = self.planner.waits.iter().position(|wait| wait.need == need) {
                 let wait = self.planner.waits.remove(at);
-                let answer = self.no(reason, text);
-                let (client, tag) = (wait.client, wait.tag);
-                outs.push(Out { client, tag, answer, inode: None, name: None });
+                outs.push(self.refuse_wait(now, &wait, refusal));
             }
         }
         outs
+    }
+
+    /// A request waited in vain.
+    pub(super) fn refuse_wait(&mut self, now: u64, wait: &Wait, refusal: Refusal) -> Out<I> {
+        let answer = self.no(refusal);
+        let waited = now.saturating_sub(wait.since);
+        self.log(wait.client, Some(wait.need.want), waited, &answer);
+        Out::new(wait.client, wait.tag, answer)
     }
 }

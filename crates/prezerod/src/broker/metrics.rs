@@ -8,20 +8,11 @@ use crate::inode::Kind;
 use crate::protocol::{Answer, MAX_PART};
 
 impl<I: Inode> Broker<I> {
-    /// A part of [`metrics`](Broker::metrics): whole lines, from that line on.
+    /// A part of [`metrics`](Broker::metrics), from that line on.
     pub(super) fn metrics_part(&self, now: u64, from: u64) -> Answer {
         let whole = self.metrics(now);
-        let mut lines =
-            whole.split_inclusive('\n').skip(usize::try_from(from).unwrap_or(usize::MAX));
-        let (mut text, mut next) = (String::new(), from);
-        for line in lines.by_ref() {
-            if text.len() + line.len() > MAX_PART {
-                return Answer::Part { next, text };
-            }
-            text += line;
-            next += 1;
-        }
-        Answer::Part { next: 0, text }
+        let lines = whole.split_inclusive('\n').map(str::to_owned);
+        whole_lines((0..).zip(lines).skip(usize::try_from(from).unwrap_or(usize::MAX)))
     }
 
     /// All counters and gauges as Prometheus text.
@@ -56,85 +47,79 @@ impl<I: Inode> Broker<I> {
                 ("charged", self.ledger.charged(kind.payer).unwrap_or("broker").to_owned()),
             ]
         };
+        let memory = bytes.iter().map(|((kind, state), size)| {
+            let mut labels = labels(kind);
+            labels.push(("state", (*state).to_owned()));
+            (labels, *size)
+        });
+        let shortage = shortages.iter().map(|((reason, page, node, charged), size)| {
+            let labels = vec![
+                ("page", page.clone()),
+                ("node", node.clone()),
+                ("charged", (*charged).to_owned()),
+                ("reason", (*reason).to_owned()),
+            ];
+            (labels, *size)
+        });
+        let of_tenant = |(name, size): (&str, u64)| (vec![("tenant", name.to_owned())], size);
+        let tenants = self.ledger.leases.tenants().map(of_tenant);
+        let owed = self.ledger.debts.tenants().into_iter().map(of_tenant);
+        let paces = self.planner.paces.iter().map(|(kind, pace)| (labels(kind), *pace as u64));
+        let alone = |value: u64| vec![(vec![], value)];
         let gauges = [
-            Gauge {
-                name: "memory_bytes",
-                help: "bytes by what became of them; leased: and not yet back with the kernel",
-                samples: bytes
-                    .iter()
-                    .map(|((kind, state), size)| {
-                        let mut labels = labels(kind);
-                        labels.push(("state", (*state).to_owned()));
-                        (labels, *size)
-                    })
-                    .collect(),
-            },
-            Gauge {
-                name: "shortage_bytes",
-                help: "bytes that should lie ready and do not, by reason; prezero stock says more",
-                samples: shortages
-                    .iter()
-                    .map(|((reason, page, node, charged), size)| {
-                        let labels = vec![
-                            ("page", page.clone()),
-                            ("node", node.clone()),
-                            ("charged", (*charged).to_owned()),
-                            ("reason", (*reason).to_owned()),
-                        ];
-                        (labels, *size)
-                    })
-                    .collect(),
-            },
-            Gauge {
-                name: "tenant_bytes",
-                help: "bytes leased and not yet back with the kernel, by tenant",
-                samples: self
-                    .ledger
-                    .leases
-                    .tenants()
-                    .map(|(name, size)| (vec![("tenant", name.to_owned())], size))
-                    .collect(),
-            },
-            Gauge {
-                name: "tenant_owed_bytes",
-                help: "bytes of leases given back that are still in use, by each tenant that may have them",
-                samples: self
-                    .ledger
-                    .debts
-                    .tenants()
-                    .into_iter()
-                    .map(|(name, size)| (vec![("tenant", name.to_owned())], size))
-                    .collect(),
-            },
-            Gauge {
-                name: "pace_bytes_per_second",
-                help: "bytes zeroed and populated in a second, recently",
-                samples: self
-                    .planner
-                    .paces
-                    .iter()
-                    .map(|(kind, pace)| (labels(kind), *pace as u64))
-                    .collect(),
-            },
-            Gauge {
-                name: "drained",
-                help: "1 while the operator drains the broker: nothing is leased",
-                samples: vec![(vec![], u64::from(self.drained))],
-            },
-            Gauge {
-                name: "waiting_requests",
-                help: "requests that wait",
-                samples: vec![(vec![], self.planner.waits.len() as u64)],
-            },
-            Gauge {
-                name: "quarantined_kinds",
-                help: "kinds of page of which nothing is leased after a failed audit",
-                samples: vec![(vec![], self.stock.quarantined.len() as u64)],
-            },
+            (
+                "memory_bytes",
+                "bytes by what became of them; leased: and not yet back with the kernel",
+                memory.collect(),
+            ),
+            (
+                "shortage_bytes",
+                "bytes that should lie ready and do not, by reason; prezero stock says more",
+                shortage.collect(),
+            ),
+            (
+                "tenant_bytes",
+                "bytes leased and not yet back with the kernel, by tenant",
+                tenants.collect(),
+            ),
+            (
+                "tenant_owed_bytes",
+                "bytes of leases given back that are still in use, by each tenant that may have them",
+                owed.collect(),
+            ),
+            (
+                "pace_bytes_per_second",
+                "bytes zeroed and populated in a second, recently",
+                paces.collect(),
+            ),
+            (
+                "drained",
+                "1 while the operator drains the broker: nothing is leased",
+                alone(self.drained.into()),
+            ),
+            ("waiting_requests", "requests that wait", alone(self.planner.waits.len() as u64)),
+            (
+                "quarantined_kinds",
+                "kinds of page of which nothing is leased after a failed audit",
+                alone(self.stock.quarantined.len() as u64),
+            ),
         ];
+        let gauges = gauges.map(|(name, help, samples)| Gauge { name, help, samples });
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = write_prometheus(&mut text, &self.counters, &gauges);
         text
     }
+}
+
+/// As many lines as one part has, each whole, and where the next part begins.
+pub(super) fn whole_lines(lines: impl Iterator<Item = (u64, String)>) -> Answer {
+    let mut text = String::new();
+    for (at, line) in lines {
+        if !text.is_empty() && text.len() + line.len() > MAX_PART {
+            return Answer::Part { next: at, text };
+        }
+        text += &line;
+    }
+    Answer::Part { next: 0, text }
 }

@@ -4,77 +4,15 @@
 //! a report costs its client's turns, however many leases there are. What is handed out or ends
 //! between two parts is shown once, twice or not at all.
 
-use prezero_sys::escape::{self, escape};
-use serde::Serialize;
+use prezero_sys::escape;
+use serde_json::{Value, json};
 
-use super::shortage::{self, Shortage};
+use super::shortage::Wanted;
 use super::{Broker, ClientId, Inode};
+use crate::inode::Kind;
 use crate::ledger::{Ends, Lease};
 use crate::protocol::{Answer, MAX_PART};
-
-#[derive(Serialize)]
-struct Ready {
-    page_bytes: u64,
-    backing: &'static str,
-    node: u16,
-    bytes: u64,
-    age_seconds: f64,
-    cpu_seconds: f64,
-    charged: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Leased {
-    lease: u64,
-    tenant: String,
-    pid: i32,
-    uid: u32,
-    cgroup: Option<String>,
-    page_bytes: u64,
-    backing: &'static str,
-    node: u16,
-    bytes: u64,
-    inode: u64,
-    age_seconds: f64,
-    cpu_seconds: f64,
-    charged: Option<String>,
-    ends_with: &'static str,
-}
-
-#[derive(Serialize)]
-struct Wanted {
-    charged: Option<String>,
-    page_bytes: u64,
-    node: Option<u16>,
-    bytes: u64,
-    target: u64,
-    ready: u64,
-    shortage: Option<ShortageRow>,
-}
-
-#[derive(Serialize)]
-struct ShortageRow {
-    pieces: u64,
-    reason: &'static str,
-    why: String,
-    ready_in_seconds: Option<f64>,
-}
-
-/// What is no list.
-#[derive(Serialize)]
-struct Sums {
-    making_bytes: u64,
-    waiting: usize,
-    reserved: usize,
-    hits: u64,
-    misses: u64,
-    made_bytes: u64,
-    made_cpu_seconds: f64,
-    waste_bytes: u64,
-    audit_failures: u64,
-    owed_bytes: u64,
-    drained: bool,
-}
+use crate::stock::StockInode;
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -82,9 +20,6 @@ fn seconds(ns: u64) -> f64 {
 
 /// Leases that are looked at for one part: most may be another user's.
 const LOOKED: usize = 1024;
-/// The characters of a cgroup's path that are shown: its maker chooses it.
-const SHOWN: usize = 256;
-
 /// What stands between and behind the lists.
 const BEFORE_READY: &str = "],\"ready\":[";
 const BEFORE_LEASED: &str = "],\"leased\":[";
@@ -143,8 +78,8 @@ struct Part {
 
 impl Part {
     /// Adds a row, and goes on at `next`; false: it is for the next part.
-    fn add(&mut self, row: &impl Serialize, next: u64) -> bool {
-        let json = escape::json(&serde_json::to_string(row).unwrap_or_default());
+    fn add(&mut self, row: &Value, next: u64) -> bool {
+        let json = escape::json(&row.to_string());
         // A comma, and all that may follow the row without another.
         let full = self.text.len() + json.len() + 1 + SEAMS > MAX_PART;
         if full && !self.text.is_empty() {
@@ -180,9 +115,9 @@ impl<I: Inode> Broker<I> {
         let mut part = match Cursor::from_wire(from) {
             Some(cursor) => Part { text: String::new(), cursor },
             None => {
-                let sums = serde_json::to_string(&self.sums()).unwrap_or_default();
                 // The object goes on: its lists follow.
-                let text = format!("{},\"wanted\":[", sums.trim_end_matches('}'));
+                let text =
+                    format!("{},\"wanted\":[", self.sums().to_string().trim_end_matches('}'));
                 Part { text, cursor: Cursor::start(List::Wanted) }
             }
         };
@@ -190,7 +125,7 @@ impl<I: Inode> Broker<I> {
         if part.cursor.list == List::Wanted {
             for wanted in self.wanted(now).into_iter().skip(at(&part)) {
                 let next = part.cursor.row + 1;
-                if !part.add(&self.wanted_row(wanted), next) {
+                if !part.add(&self.wanted_row(&wanted), next) {
                     return part.answer(true);
                 }
             }
@@ -199,15 +134,7 @@ impl<I: Inode> Broker<I> {
         if part.cursor.list == List::Ready {
             for inode in self.stock.iter().skip(at(&part)) {
                 let next = part.cursor.row + 1;
-                let row = Ready {
-                    page_bytes: inode.kind.page.bytes(),
-                    backing: inode.kind.backing.name(),
-                    node: inode.kind.node,
-                    bytes: inode.bytes,
-                    age_seconds: seconds(now.saturating_sub(inode.made_ns)),
-                    cpu_seconds: seconds(inode.cost_ns),
-                    charged: self.ledger.charged(inode.kind.payer).map(str::to_owned),
-                };
+                let row = self.ready_row(now, inode);
                 if !part.add(&row, next) {
                     return part.answer(true);
                 }
@@ -216,9 +143,8 @@ impl<I: Inode> Broker<I> {
         }
         let own = self.ledger.clients.get(&client).map(|peer| (peer.uid, peer.contained));
         let tenant = self.ledger.tenant(client).map(|tenant| tenant.name).unwrap_or_default();
-        let is_own = |lease: &Lease| {
-            Some((lease.peer.uid, lease.peer.contained)) == own && lease.tenant == tenant
-        };
+        let is_own =
+            |lease: &Lease| Some((lease.uid, lease.contained)) == own && lease.tenant == tenant;
         let all = self.is_operator(client);
         for (looked, lease) in self.ledger.leases.from(part.cursor.row).enumerate() {
             if looked == LOOKED {
@@ -234,64 +160,70 @@ impl<I: Inode> Broker<I> {
         part.answer(false)
     }
 
-    fn sums(&self) -> Sums {
-        Sums {
-            making_bytes: self.planner.jobs.iter().map(|job| job.bytes).sum(),
-            waiting: self.planner.waits.len(),
-            reserved: self.stock.reserved.len(),
-            hits: self.counters.hits,
-            misses: self.counters.misses,
-            made_bytes: self.counters.made_bytes,
-            made_cpu_seconds: seconds(self.counters.made_cpu_ns),
-            waste_bytes: self.counters.waste_bytes,
-            audit_failures: self.counters.audit_failures,
-            owed_bytes: self.ledger.debts.all(),
-            drained: self.drained,
-        }
+    /// What is no list.
+    fn sums(&self) -> Value {
+        json!({
+            "making_bytes": self.planner.jobs.iter().map(|job| job.bytes).sum::<u64>(),
+            "waiting": self.planner.waits.len(),
+            "reserved": self.stock.reserved.len(),
+            "hits": self.counters.hits,
+            "misses": self.counters.misses,
+            "made_bytes": self.counters.made_bytes,
+            "made_cpu_seconds": seconds(self.counters.made_cpu_ns),
+            "waste_bytes": self.counters.waste_bytes,
+            "audit_failures": self.counters.audit_failures,
+            "owed_bytes": self.ledger.debts.all(),
+            "drained": self.drained,
+        })
     }
 
-    fn leased_row(&self, now: u64, lease: &Lease) -> Leased {
-        Leased {
-            lease: lease.number,
-            tenant: lease.tenant.clone(),
-            pid: lease.peer.pid,
-            uid: lease.peer.uid,
-            cgroup: lease
-                .peer
-                .cgroups
-                .first()
-                .map(|path| escape(path).chars().take(SHOWN).collect()),
-            page_bytes: lease.kind.page.bytes(),
-            backing: lease.kind.backing.name(),
-            node: lease.kind.node,
-            bytes: lease.bytes,
-            inode: lease.inode,
-            age_seconds: seconds(now.saturating_sub(lease.since)),
-            cpu_seconds: seconds(lease.cost_ns),
-            charged: self.ledger.charged(lease.kind.payer).map(str::to_owned),
-            ends_with: match lease.ends {
-                Ends::Memory => "memory",
-                Ends::Process => "process",
-            },
-        }
+    /// A piece of memory, ready or leased, since that time.
+    fn piece(&self, now: u64, kind: &Kind, bytes: u64, since: u64, cost_ns: u64) -> Value {
+        json!({
+            "page_bytes": kind.page.bytes(),
+            "backing": kind.backing.name(),
+            "node": kind.node,
+            "bytes": bytes,
+            "age_seconds": seconds(now.saturating_sub(since)),
+            "cpu_seconds": seconds(cost_ns),
+            "charged": self.ledger.charged(kind.payer),
+        })
     }
 
-    fn wanted_row(&self, wanted: shortage::Wanted) -> Wanted {
-        let pieces = wanted.missing();
-        let shortage::Wanted { need, target, ready, shortage } = wanted;
-        Wanted {
-            charged: self.ledger.charged(need.payer).map(str::to_owned),
-            page_bytes: need.want.page.bytes(),
-            node: need.want.node,
-            bytes: need.want.bytes,
-            target,
-            ready,
-            shortage: shortage.map(|Shortage { reason, why, ready_ns }| ShortageRow {
-                pieces,
-                reason,
-                why,
-                ready_in_seconds: ready_ns.map(seconds),
-            }),
-        }
+    fn ready_row(&self, now: u64, inode: &StockInode<I>) -> Value {
+        self.piece(now, &inode.kind, inode.bytes, inode.made_ns, inode.cost_ns)
+    }
+
+    fn leased_row(&self, now: u64, lease: &Lease) -> Value {
+        let mut row = self.piece(now, &lease.kind, lease.bytes, lease.since, lease.cost_ns);
+        row["lease"] = lease.number.into();
+        row["tenant"] = lease.tenant.as_str().into();
+        row["pid"] = lease.pid.into();
+        row["uid"] = lease.uid.into();
+        row["cgroup"] = lease.cgroup.as_deref().into();
+        row["inode"] = lease.inode.into();
+        row["ends_with"] = if lease.ends == Ends::Memory { "memory" } else { "process" }.into();
+        row
+    }
+
+    fn wanted_row(&self, wanted: &Wanted) -> Value {
+        let want = wanted.need.want;
+        let shortage = wanted.shortage.as_ref().map(|shortage| {
+            json!({
+                "pieces": wanted.missing(),
+                "reason": shortage.reason,
+                "why": shortage.why,
+                "ready_in_seconds": shortage.ready_ns.map(seconds),
+            })
+        });
+        json!({
+            "charged": self.ledger.charged(wanted.need.payer),
+            "page_bytes": want.page.bytes(),
+            "node": want.node,
+            "bytes": want.bytes,
+            "target": wanted.target,
+            "ready": wanted.ready,
+            "shortage": shortage,
+        })
     }
 }

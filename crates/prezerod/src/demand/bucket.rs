@@ -1,7 +1,10 @@
 //! One size as one party asks for it: what should lie ready for that party's next requests.
 
+use serde::{Deserialize, Serialize};
+
 use super::levels::Levels;
 use super::{HOURS, LEAD, Party, Sample, hour};
+use crate::protocol::Want;
 use crate::stock::Need;
 
 /// One request in this number may find nothing. With fewer, the rarest crowd of requests sets the stock.
@@ -25,19 +28,26 @@ pub(super) const SLOTS: usize = 15;
 pub(super) const BACKORDER_NS: u64 = 60_000_000_000;
 const MOST_BACKORDERS: u64 = 8;
 
-/// See the module.
-#[derive(Clone, Debug)]
+/// See the module. It is saved with ages in place of times.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Bucket {
+    #[serde(flatten)]
     pub party: Party,
+    #[serde(flatten)]
     pub need: Need,
+    #[serde(rename = "asked_age")]
     pub asked_at: u64,
     /// What had to lie ready for the last request, bytes, and when that was.
     pub level: u64,
+    #[serde(rename = "level_age")]
     pub level_at: u64,
+    #[serde(skip)]
     burst: Burst,
+    #[serde(rename = "slots")]
     pub window: Window,
     /// Inodes that clients were told to come back for, and until when they are expected, ns.
     pub backorders: u64,
+    #[serde(rename = "backorders_left")]
     pub backorders_until: u64,
     /// What each hour of the day needed ready, bytes: halfway between what it did before and the
     /// last time.
@@ -60,6 +70,13 @@ impl Bucket {
             hours: [0; HOURS],
             this_hour: Levels::NONE,
         }
+    }
+
+    /// Whether a broker may have saved it. An hour that needs more than any host has would be made without end.
+    pub fn is_one(&self) -> bool {
+        let Want { bytes, page, .. } = self.need.want;
+        let is_bounded = self.hours.iter().all(|bytes| *bytes <= i64::MAX as u64);
+        bytes > 0 && bytes.is_multiple_of(page.bytes()) && is_bounded
     }
 
     /// A request, while stock is refilled at `pace` bytes a second (0: not known). It pays off a
@@ -136,8 +153,10 @@ impl Bucket {
     }
 }
 
-/// What had to lie ready for each request, by the part of the window it came in, and of all.
-#[derive(Clone, Debug)]
+/// What had to lie ready for each request, by the part of the window it came in, and of all. The newest part is saved
+/// first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Vec<Levels>", into = "Vec<Levels>")]
 pub(super) struct Window {
     slots: [Levels; SLOTS],
     slot: usize,
@@ -146,21 +165,6 @@ pub(super) struct Window {
 
 impl Window {
     const NONE: Window = Window { slots: [Levels::NONE; SLOTS], slot: 0, all: Levels::NONE };
-
-    /// Of these parts, the newest first.
-    pub fn of(newest_first: impl Iterator<Item = Levels>) -> Window {
-        let mut window = Window::NONE;
-        for (back, levels) in newest_first.take(SLOTS).enumerate() {
-            window.all.join(&levels);
-            window.slots[(SLOTS - back) % SLOTS] = levels;
-        }
-        window
-    }
-
-    /// The parts, the newest first.
-    pub fn newest_first(&self) -> impl Iterator<Item = &Levels> {
-        (0..SLOTS).map(|back| &self.slots[(self.slot + SLOTS - back) % SLOTS])
-    }
 
     fn add(&mut self, inodes: u64) {
         self.slots[self.slot].add(inodes);
@@ -184,6 +188,23 @@ impl Window {
         }
         self.all = Levels::NONE;
         self.slots.iter().for_each(|slot| self.all.join(slot));
+    }
+}
+
+impl From<Vec<Levels>> for Window {
+    fn from(newest_first: Vec<Levels>) -> Window {
+        let mut window = Window::NONE;
+        for (back, levels) in newest_first.into_iter().take(SLOTS).enumerate() {
+            window.all.join(&levels);
+            window.slots[(SLOTS - back) % SLOTS] = levels;
+        }
+        window
+    }
+}
+
+impl From<Window> for Vec<Levels> {
+    fn from(window: Window) -> Vec<Levels> {
+        (0..SLOTS).map(|back| window.slots[(window.slot + SLOTS - back) % SLOTS].clone()).collect()
     }
 }
 

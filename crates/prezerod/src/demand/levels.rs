@@ -1,5 +1,7 @@
 //! How many inodes had to lie ready for each request: a histogram whose largest few can be left out.
 
+use serde::{Deserialize, Serialize};
+
 /// Numbers up to here are told apart exactly, larger ones to an eighth.
 /// Fixed: a layout.
 const EXACT: usize = 16;
@@ -11,8 +13,9 @@ const BINS: usize = EXACT + (16 - EXACT.ilog2() as usize) * STEPS;
 
 const _: () = assert!(bin(MOST) == BINS - 1 && largest(BINS - 1) == MOST);
 
-/// See the module.
-#[derive(Clone, Debug)]
+/// See the module. Bins that are not empty are saved: which, and how many requests each has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(u16, u32)>", into = "Vec<(u16, u32)>")]
 pub(super) struct Levels {
     counts: [u32; BINS],
     all: u32,
@@ -39,22 +42,6 @@ impl Levels {
     /// How many requests there were.
     pub fn requests(&self) -> u32 {
         self.all
-    }
-
-    /// Bins that are not empty: which, and how many requests each has.
-    pub fn counts(&self) -> Vec<(u16, u32)> {
-        let bins = (0..).zip(self.counts);
-        bins.filter(|(_, count)| *count > 0).collect()
-    }
-
-    /// Of such bins; `None`: there are no such.
-    pub fn of(counts: &[(u16, u32)]) -> Option<Levels> {
-        let mut levels = Levels::NONE;
-        for &(bin, count) in counts {
-            *levels.counts.get_mut(usize::from(bin))? = count;
-            levels.all = levels.all.saturating_add(count);
-        }
-        Some(levels)
     }
 
     /// Takes one back; false: there is none such.
@@ -84,6 +71,25 @@ impl Levels {
             }
         }
         0
+    }
+}
+
+impl From<Levels> for Vec<(u16, u32)> {
+    fn from(levels: Levels) -> Vec<(u16, u32)> {
+        (0..).zip(levels.counts).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl TryFrom<Vec<(u16, u32)>> for Levels {
+    type Error = &'static str;
+
+    fn try_from(counts: Vec<(u16, u32)>) -> Result<Levels, &'static str> {
+        let mut levels = Levels::NONE;
+        for (bin, count) in counts {
+            *levels.counts.get_mut(usize::from(bin)).ok_or("no such bin")? = count;
+            levels.all = levels.all.saturating_add(count);
+        }
+        Ok(levels)
     }
 }
 

@@ -5,19 +5,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prezero_sys::escape::escape;
+use serde::{Deserialize, Serialize};
+
 use crate::inode::Kind;
 use crate::tenant::Peer;
 
-/// A lease that was handed out.
-#[derive(Clone, Debug)]
+/// Most bytes of a cgroup's path that are kept of a lease: its maker chooses it.
+/// Fixed: a bound of the broker's memory and of the state file.
+const MOST_PATH: usize = 256;
+
+/// A lease that was handed out, as it survives the broker, too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     /// The broker's number.
     pub number: u64,
     /// The process that got it.
-    pub peer: Peer,
+    pub pid: i32,
+    /// When that began, in ticks of the kernel; 0: not known.
+    pub began: u64,
+    /// It lives in a container.
+    #[serde(default)]
+    pub contained: bool,
+    /// Its user,
+    pub uid: u32,
+    /// its group,
+    pub gid: u32,
+    /// and the first of its cgroups, for people.
+    pub cgroup: Option<String>,
     /// Whose quota counts it.
     pub tenant: String,
+    /// What ends it.
+    #[serde(rename = "is_watched")]
+    pub ends: Ends,
     /// What it is made of.
+    #[serde(flatten)]
     pub kind: Kind,
     /// Its size.
     pub bytes: u64,
@@ -29,17 +51,40 @@ pub struct Lease {
     pub since: u64,
     /// CPU time that making it took, ns.
     pub cost_ns: u64,
-    /// What ends it.
-    pub ends: Ends,
+}
+
+impl Lease {
+    /// The path of a process's first cgroup, of a bounded number of bytes as JSON has it.
+    pub fn shown_cgroup(peer: &Peer) -> Option<String> {
+        let mut bytes = 0;
+        let fits = |c: &char| {
+            bytes += c.len_utf8() + usize::from(matches!(c, '"' | '\\'));
+            bytes <= MOST_PATH
+        };
+        peer.cgroups.first().map(|path| escape(path).chars().take_while(fits).collect())
+    }
 }
 
 /// What ends a lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
 pub enum Ends {
     /// The process that got it, whichever process has the memory by then.
     Process,
     /// Its memory, whichever process had it.
     Memory,
+}
+
+impl From<bool> for Ends {
+    fn from(is_watched: bool) -> Ends {
+        if is_watched { Ends::Memory } else { Ends::Process }
+    }
+}
+
+impl From<Ends> for bool {
+    fn from(ends: Ends) -> bool {
+        ends == Ends::Memory
+    }
 }
 
 /// See the module.
@@ -62,7 +107,7 @@ impl Leases {
         *self.tenants.entry(lease.tenant.clone()).or_default() += lease.bytes;
         *self.kinds.entry(lease.kind).or_default() += lease.bytes;
         if lease.ends == Ends::Process {
-            self.processes.entry(lease.peer.pid).or_default().insert(lease.number);
+            self.processes.entry(lease.pid).or_default().insert(lease.number);
         }
         self.all.insert(lease.number, lease);
     }
@@ -81,10 +126,10 @@ impl Leases {
         self.changes += 1;
         subtract(&mut self.tenants, &lease.tenant, lease.bytes);
         subtract(&mut self.kinds, &lease.kind, lease.bytes);
-        if let Some(of_process) = self.processes.get_mut(&lease.peer.pid) {
+        if let Some(of_process) = self.processes.get_mut(&lease.pid) {
             of_process.remove(&number);
             if of_process.is_empty() {
-                self.processes.remove(&lease.peer.pid);
+                self.processes.remove(&lease.pid);
             }
         }
         Some(lease)
@@ -147,20 +192,28 @@ mod tests {
     use crate::tenant::Payer;
 
     fn lease(number: u64, pid: i32, tenant: &str) -> Lease {
-        let peer = Peer {
-            pid,
-            uid: 7,
-            gid: 7,
-            groups: vec![],
-            cgroups: vec![],
-            began: 0,
-            contained: false,
-        };
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let (bytes, inode, since, cost_ns) = (number << 21, number, 0, 0);
         let tenant = tenant.to_owned();
         let (device, ends) = (0, Ends::Process);
-        Lease { number, peer, tenant, kind, bytes, inode, device, since, cost_ns, ends }
+        let (began, contained, uid, gid, cgroup) = (0, false, 7, 7, None);
+        Lease {
+            number,
+            pid,
+            began,
+            contained,
+            uid,
+            gid,
+            cgroup,
+            tenant,
+            ends,
+            kind,
+            bytes,
+            inode,
+            device,
+            since,
+            cost_ns,
+        }
     }
 
     #[test]
@@ -184,9 +237,9 @@ mod tests {
             assert_eq!(kinds, sum(leases, "a") + sum(leases, "b"));
         };
         agree(&leases);
-        assert!(leases.exited(1).iter().all(|lease| lease.peer.pid == 1));
+        assert!(leases.exited(1).iter().all(|lease| lease.pid == 1));
         agree(&leases);
-        assert!(leases.from(0).all(|lease| lease.peer.pid != 1 || lease.number % 2 == 0));
+        assert!(leases.from(0).all(|lease| lease.pid != 1 || lease.number % 2 == 0));
         for number in (1..=64).rev() {
             leases.remove(number);
             agree(&leases);

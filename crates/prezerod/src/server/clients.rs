@@ -66,9 +66,7 @@ impl Server {
             };
             // The kernel gives the lowest number that is free.
             if socket.as_raw_fd() as u64 >= most_descriptors() {
-                let text = "the broker has no descriptor left; ask again".into();
-                self.broker.counters.turned_away += 1;
-                let answer = self.broker.no(Reason::Busy, text);
+                let answer = self.broker.no_descriptor();
                 self.turn_away(socket, &answer);
                 self.back_off();
                 break;
@@ -77,7 +75,7 @@ impl Server {
                 Ok((id, peer, process)) => {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
                     // Subordinate users share the turns of their owner.
-                    let (pid, party) = (peer.pid, self.broker.ledger.party_of(&peer));
+                    let (pid, party) = (peer.pid, self.broker.ledger().party_of(&peer));
                     let parted_ns = None;
                     let connection =
                         Connection { socket, pid, party, process, heard_ns, unread, parted_ns };
@@ -179,9 +177,8 @@ impl Server {
         match request {
             Ok((tag, request)) => self.request(now, id, tag, request),
             Err(text) => {
-                self.broker.counters.malformed += 1;
-                let answer = self.broker.no(Reason::Malformed, text);
-                self.deliver(Out { client: id, tag: 0, answer, inode: None, name: None });
+                let answer = self.broker.malformed(text);
+                self.deliver(Out::new(id, 0, answer));
                 return self.drop_client(id);
             }
         }
@@ -195,8 +192,8 @@ impl Server {
         );
         if sends_one && self.is_full(id) {
             let text = "leases of this connection or user lie unread; receive them".into();
-            let answer = self.broker.no(Reason::Busy, text);
-            return self.deliver(Out { client: id, tag, answer, inode: None, name: None });
+            let answer = self.broker.refuse(id, request.want(), (Reason::Busy, text));
+            return self.deliver(Out::new(id, tag, answer));
         }
         if matches!(request, Request::Report { from: 0, .. }) {
             self.reap_leases(now);
@@ -222,7 +219,7 @@ impl Server {
         }
         if let Request::Drain(drain) = request
             && self.broker.is_operator(id)
-            && let Err(error) = self.survival.saver.mark_drained(drain == Drain::On)
+            && let Err(error) = self.survival.state.mark_drained(drain == Drain::On)
         {
             let out = self.not_durable(id, tag, error);
             return self.deliver(out);
@@ -245,8 +242,8 @@ impl Server {
     /// What an operator is told of what would not survive the broker.
     fn not_durable(&mut self, client: ClientId, tag: u32, error: String) -> Out<Kept> {
         let text = format!("{error}; it would not survive prezerod, and is not done");
-        let answer = self.broker.no(Reason::Kernel, text);
-        Out { client, tag, answer, inode: None, name: None }
+        let answer = self.broker.no((Reason::Kernel, text));
+        Out::new(client, tag, answer)
     }
 
     /// Whether the connection or its user has its share of unread leases.

@@ -84,11 +84,11 @@ impl Server {
     }
 
     fn refuse(&mut self, client: ClientId, tag: u32, text: String) {
-        let answer = self.broker.no(Reason::Kernel, text);
+        let answer = self.broker.refuse(client, None, (Reason::Kernel, text));
         self.answer(client, tag, answer);
     }
 
     fn answer(&mut self, client: ClientId, tag: u32, answer: Answer) {
-        self.deliver(Out { client, tag, answer, inode: None, name: None });
+        self.deliver(Out::new(client, tag, answer));
     }
 }

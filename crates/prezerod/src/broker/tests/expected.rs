@@ -1,7 +1,7 @@
 //! What an operator expects back lies ready when it comes, also for the next broker, and is said to be ready when it is.
 
 use super::*;
-use crate::broker::saved::Moment;
+use crate::broker::persist::Moment;
 use crate::filler::Progress;
 use crate::protocol::Drain;
 
@@ -152,7 +152,7 @@ fn what_is_expected_survives_the_broker_and_its_time_goes_on() {
     let kept = |text: &str, s: u64| {
         let mut next = Rig::new(room);
         next.now = s * S;
-        next.broker.restore(&moment(s), &serde_json::from_str(text).unwrap(), |_| None);
+        next.broker.restore(&moment(s), serde_json::from_str(text).unwrap(), |_| None);
         next.plan(Memory::Fine);
         wanted(&mut next).0
     };

@@ -95,7 +95,8 @@ fn what_makes_way_is_closed_beside_the_loop_unless_its_pool_is_waited_for() {
         let discarded = Rc::new(Cell::new(0));
         let file = Fake { discarded: discarded.clone(), ..Fake::default() };
         let kind = Kind { page: Page::Huge, backing, node: 0, payer: Payer::BROKER };
-        release::make_way(StockInode { file, kind, bytes: MIB, made_ns: 0, cost_ns: 0 });
+        let inode = StockInode { file, kind, bytes: MIB, made_ns: 0, cost_ns: 0 };
+        Rig::new(|_| {}).broker.waste(inode, reclaim::Back::for_another(backing));
         assert_eq!(discarded.get(), elsewhere, "{backing:?}");
     }
 }

@@ -1,6 +1,7 @@
-//! What tenants owe: the kernel's numbers against what the broker knows to be in use.
+//! How leases and connections end, and what tenants owe then: the kernel's numbers against what the broker knows to be in
+//! use.
 
-use super::{Broker, Inode};
+use super::{Broker, ClientId, Inode};
 use crate::ledger::debts::{OTHERS, Pages, Unaccounted};
 use crate::protocol::{Backing, Page};
 
@@ -9,6 +10,43 @@ use crate::protocol::{Backing, Page};
 const RECONCILE_NS: u64 = 200_000_000;
 
 impl<I: Inode> Broker<I> {
+    /// A connection is gone, and what it waited for.
+    pub fn disconnect(&mut self, client: ClientId) {
+        self.ledger.disconnect(client);
+        self.withdraw(client);
+    }
+
+    /// A connection is heard no more, and has its place still.
+    pub fn withdraw(&mut self, client: ClientId) {
+        self.planner.withdraw(client);
+        self.stock.put_back(|reserved| reserved.client == client);
+    }
+
+    /// A process is gone, and with it those of its leases that are known by nothing else.
+    pub fn exited(&mut self, now: u64, pid: i32) {
+        for lease in self.ledger.leases.exited(pid) {
+            self.ledger.gave_back(now, &lease);
+        }
+    }
+
+    /// The memory of a lease is watched: [`ended`](Broker::ended) will tell when it is gone.
+    pub fn ends_with_memory(&mut self, number: u64, device: u64) {
+        self.ledger.leases.ends_with_memory(number, device);
+    }
+
+    /// The memory of a lease is gone.
+    pub fn ended(&mut self, now: u64, number: u64) {
+        if let Some(lease) = self.ledger.leases.remove(number) {
+            self.ledger.gave_back(now, &lease);
+        }
+    }
+
+    /// The lease did not reach its client; the inode must be dropped.
+    pub fn undelivered(&mut self, number: u64) {
+        self.counters.lost += 1;
+        self.ledger.leases.remove(number);
+    }
+
     /// Compares what the kernel counts with what is known, if leases ended or it is time.
     pub fn reconcile(&mut self, now: u64) {
         let has_quota = self.ledger.tenants.iter().any(|tenant| tenant.quota.is_some());

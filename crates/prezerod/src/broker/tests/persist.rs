@@ -1,7 +1,7 @@
 //! What is leased and learnt, saved by one broker and read by the next.
 
 use super::*;
-use crate::broker::saved::{Moment, Restored, Saved};
+use crate::broker::persist::{Moment, Restored, Saved};
 use crate::ledger::Ends;
 
 fn moment(boot: &str, s: u64) -> Moment {
@@ -48,8 +48,8 @@ fn learnt(rig: &Rig) -> u64 {
 #[test]
 fn a_lease_that_is_out_counts_against_its_quota_until_it_ends() {
     let mut rig = next(&["t"]);
-    let restored = rig.broker.restore(&moment("boot", 21), &saved(), |lease| {
-        assert_eq!((lease.pid, lease.inode, lease.is_watched), (7, 99, false));
+    let restored = rig.broker.restore(&moment("boot", 21), saved(), |lease| {
+        assert_eq!((lease.pid, lease.inode, lease.ends), (7, 99, Ends::Process));
         Some(Ends::Memory)
     });
     assert_eq!(restored, Restored { leases: 1, ended: 0 });
@@ -76,7 +76,7 @@ fn what_ended_meanwhile_another_boot_and_a_tenant_that_is_no_more_count_nothing(
         ("boot", ["u"], Some(Ends::Memory), Restored::default()),
     ] {
         let mut rig = next(&tenants);
-        let restored = rig.broker.restore(&moment(boot, 21), &saved(), |_| ends);
+        let restored = rig.broker.restore(&moment(boot, 21), saved(), |_| ends);
         assert_eq!(restored, expected, "{boot} {tenants:?}");
         assert_eq!(rig.broker.ledger.leases.from(0).count(), 0);
     }
@@ -87,16 +87,16 @@ fn what_was_learnt_comes_back_by_names_on_any_boot_and_is_forgotten_in_its_time(
     for boot in ["boot", "another"] {
         // The tenant had another number before.
         let mut rig = next(&["first", "t"]);
-        rig.broker.restore(&moment(boot, 30), &saved(), |_| None);
+        rig.broker.restore(&moment(boot, 30), saved(), |_| None);
         rig.now = 30 * S;
         assert_eq!(learnt(&rig), 3, "{boot}");
         let mut late = next(&["t"]);
         let hours = 3 * 3600;
-        late.broker.restore(&moment(boot, hours), &saved(), |_| None);
+        late.broker.restore(&moment(boot, hours), saved(), |_| None);
         late.broker.planner.demand.turn(hours * S, 180);
         assert!(learnt(&late) <= 2, "an hour of the day may need some: {}", learnt(&late));
         let mut gone = next(&["u"]);
-        gone.broker.restore(&moment(boot, 30), &saved(), |_| None);
+        gone.broker.restore(&moment(boot, 30), saved(), |_| None);
         assert_eq!(learnt(&gone), 0);
     }
 }
@@ -115,7 +115,7 @@ fn a_lease_that_is_saved_twice_counts_once() {
     text["leases"] = vec![lease.clone(); 3].into();
     let mut rig = next(&["t"]);
     let saved = serde_json::from_value(text).unwrap();
-    rig.broker.restore(&moment("boot", 21), &saved, |_| Some(Ends::Memory));
+    rig.broker.restore(&moment("boot", 21), saved, |_| Some(Ends::Memory));
     assert_eq!(rig.broker.ledger.leases.of_tenant("t"), 4 * MIB);
     rig.broker.ended(22 * S, lease["number"].as_u64().unwrap());
     assert_eq!(rig.broker.ledger.leases.of_tenant("t"), 0);
@@ -142,16 +142,16 @@ fn released() -> serde_json::Value {
 /// What came back of a text: leases, bytes learnt, pieces expected, a drain.
 fn came_back(state: &serde_json::Value) -> (usize, u64, u64, bool) {
     let saved: Saved = serde_json::from_str(&state.to_string()).unwrap();
-    let mut rig = next(&["t"]);
+    let (mut rig, was_drained) = (next(&["t"]), saved.was_drained());
     let second = released()["moment"]["monotonic_ns"].as_u64().unwrap() / S;
     let leases =
-        rig.broker.restore(&moment("fixture", second + 1), &saved, |_| Some(Ends::Memory)).leases;
+        rig.broker.restore(&moment("fixture", second + 1), saved, |_| Some(Ends::Memory)).leases;
     let targets = rig.broker.targets();
     let learnt = targets.iter().map(|target| target.learnt * target.need.want.bytes).sum();
     let kept = targets.iter().map(|target| target.kept).sum();
     let last = rig.broker.ledger.leases.from(0).map(|lease| lease.number).max();
     assert!(last.is_none_or(|last| rig.broker.number() > last), "a number is given out twice");
-    (leases, learnt, kept, saved.was_drained())
+    (leases, learnt, kept, was_drained)
 }
 
 #[test]
@@ -218,23 +218,31 @@ fn a_field_that_cannot_be_read_takes_nothing_with_it_but_its_own_piece() {
 fn a_tenant_with_any_number_of_leases_leaves_room_for_the_leases_of_others() {
     let mut rig = next(&["t", "u"]);
     let lease = |number, tenant: &str, cgroup: &str| {
-        let mut peer = peer(7, 1000);
-        peer.cgroups = vec![cgroup.into()];
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let (tenant, ends) = (tenant.to_owned(), Ends::Memory);
+        let cgroup = crate::ledger::Lease::shown_cgroup(&Peer {
+            cgroups: vec![cgroup.into()],
+            ..peer(7, 1000)
+        });
+        let (pid, began, contained, uid, gid) = (i32::MAX, u64::MAX, false, u32::MAX, u32::MAX);
         let (bytes, inode, device, since, cost_ns) =
             (2 * MIB, u64::MAX, u64::MAX, u64::MAX, u64::MAX);
         crate::ledger::Lease {
             number,
-            peer,
+            pid,
+            began,
+            contained,
+            uid,
+            gid,
+            cgroup,
             tenant,
+            ends,
             kind,
             bytes,
             inode,
             device,
             since,
             cost_ns,
-            ends,
         }
     };
     let hostile = ["\u{1}", "\"", "\\", "\u{e0041}", "\u{7f}"].map(|text| text.repeat(4096));
@@ -249,10 +257,10 @@ fn a_tenant_with_any_number_of_leases_leaves_room_for_the_leases_of_others() {
         rig.broker.ledger.leases.insert(lease(number, "u", "/u"));
     }
     let text = serde_json::to_string(&rig.broker.saved(moment("boot", 20))).unwrap();
-    assert!(text.len() < crate::state::MOST / 4 * 3, "{} bytes", text.len());
+    assert!(text.len() < crate::persist::MOST / 4 * 3, "{} bytes", text.len());
     let mut again = next(&["t", "u"]);
     let saved = serde_json::from_str(&text).unwrap();
-    again.broker.restore(&moment("boot", 21), &saved, |_| Some(Ends::Memory));
+    again.broker.restore(&moment("boot", 21), saved, |_| Some(Ends::Memory));
     assert_eq!(again.broker.ledger.leases.of_tenant("u"), 6 * MIB);
 }
 
@@ -276,7 +284,7 @@ fn numbers_that_no_broker_wrote_do_no_harm() {
         assert!(text.contains(part), "{part} in {text}");
         let saved: Saved = serde_json::from_str(&text.replace(part, other)).unwrap();
         let mut rig = next(&["t"]);
-        rig.broker.restore(&moment("boot", 21), &saved, |_| Some(Ends::Process));
+        rig.broker.restore(&moment("boot", 21), saved, |_| Some(Ends::Process));
         rig.now = 22 * S;
         rig.plan(Memory::Fine);
         let client = rig.client(8, 1000);

@@ -1,10 +1,15 @@
-//! What is made next, what is let go, and what can be said about when.
+//! How stock is renewed: what is made next, what is let go, and what can be said about when.
+//!
+//! Contract: a client that starts with memory of its own where there is no lease waits for a piece of stock that is nearly
+//! made, and for no other, for a part of the time in which a whole piece is made, which is what its own memory takes.
+//! Nothing is made to order for it, and it is not expected back.
 
 use std::collections::BTreeMap;
 
 use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
+use super::reclaim::Back;
 use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
 use crate::demand::{self, Party, Rank, Target};
 use crate::filler::pacer::Throttle;
@@ -25,6 +30,10 @@ const NEARLY: f64 = 2.0;
 /// what its job needs of the stock's limit for no longer.
 /// Moved by: counter `filler_deaths`.
 pub(super) const SILENT_NS: u64 = 10 * LONGEST_SILENCE_NS;
+
+/// The part of the time of a whole piece, as a divisor. A wait in vain delays the start by as much.
+/// Moved by: `tests/system/busy.py --plain`.
+const PART: f64 = 4.0;
 
 /// The filler of a job, and the user that it is for.
 enum Lane {
@@ -53,7 +62,7 @@ impl<I: Inode> Broker<I> {
     /// Looks at everything: gives back what exceeds every target, says what to make.
     /// It is this `minute` of the day.
     pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
-        self.view.at(now);
+        self.at(now);
         self.planner.demand.turn(now, minute);
         self.expect_no_more(now);
         self.bound_backorders();
@@ -135,11 +144,9 @@ impl<I: Inode> Broker<I> {
                     at += 1;
                 }
                 // A job in progress may still free what this one lacks, and what gave way comes back soon.
-                Err((reason, text)) if self.planner.jobs.is_empty() && !displaced => {
+                Err(refusal) if self.planner.jobs.is_empty() && !displaced => {
                     let wait = self.planner.waits.remove(at);
-                    let answer = self.no(reason, text);
-                    let (client, tag) = (wait.client, wait.tag);
-                    plan.outs.push(Out { client, tag, answer, inode: None, name: None });
+                    plan.outs.push(self.refuse_wait(now, &wait, refusal));
                 }
                 _ => {
                     asked.push((party, need));
@@ -164,10 +171,10 @@ impl<I: Inode> Broker<I> {
             let own = |inode: &crate::stock::StockInode<I>| {
                 inode.kind.payer == payer && inode.kind.page == want.page
             };
-            let Some(inode) = self.stock.take_oldest(own) else { return };
-            self.counters.waste_bytes += inode.bytes;
             // Its room is counted before the next one goes.
-            drop(inode);
+            if self.give_back(1, Back::AtOnce, own) == 0 {
+                return;
+            }
         }
     }
 
@@ -335,6 +342,18 @@ impl<I: Inode> Broker<I> {
         };
         self.counters.refuse(reason);
         Answer::When { estimate_ns, reason, text }
+    }
+
+    /// The longest wait of a client with memory of its own, ns; 0: it starts at once.
+    pub(super) fn patience(&self, now: u64, need: &Need) -> u64 {
+        let has_client = |job| self.planner.waits.iter().any(|wait| serves(job, &wait.need));
+        let coming = self.planner.jobs.iter().filter(|job| serves(job, need) && !has_client(job));
+        let patience = |job| {
+            let (left, pace) = (self.left_for_a_client(now, job)?, self.full_pace(job)?);
+            let most = need.want.bytes as f64 / pace / PART;
+            (left <= most).then_some((most * 1e9) as u64)
+        };
+        coming.filter_map(patience).max().unwrap_or(0)
     }
 
     pub(super) fn available(

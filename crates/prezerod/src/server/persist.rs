@@ -2,28 +2,131 @@
 //!
 //! Contract: leases first, from the state file and the marks in the manager's store; then stock, once it was verified.
 //! What is broken costs one line, and the broker starts without it.
+//!
+//! No stored inode counts before all of it was verified, and what cannot be vouched for is given back: the kernel clears
+//! its pages before they are used again. Verified are owner, name, size, population, seals, the pages' size, and every
+//! byte. The reading is done by a thread of the idle class, and the loop goes on.
+//!
+//! The seals say that no client had it: an inode is sealed before it is sent. A process of the broker's own user could
+//! have written it at any time, before and after, and is trusted with both.
 
-use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use prezero_sys::mapping::{HUGETLBFS, TMPFS};
 use prezero_sys::marks::{InodeId, Marks};
+use prezero_sys::thread;
+use rustix::fs::{fstat, fstatfs};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::returned::{self, Verifying};
-use super::saver::{NOWHERE, Saver};
 use super::store::{self, Kept, MARKS};
 use super::{Server, clients};
-use crate::broker::saved::{MOST_LEASES, Moment, Saved, SavedLease};
-use crate::ledger::Ends;
-use crate::state;
+use crate::broker::persist::{MOST_LEASES, Moment, Saved};
+use crate::inode::audit::{self, Depth, Finding};
+use crate::inode::{self, Kind};
+use crate::ledger::{Ends, Lease};
+use crate::persist::{self, NOWHERE, StateFile};
+use crate::protocol::Backing;
 use crate::stock::StockInode;
 
 /// Verifying takes no longer than this for each byte, ns, and for all: stock is made again by then.
 /// Moved by: `crates/prezerod/tests/survives.rs`.
 const VERIFY_NS_PER_BYTE: u64 = 4;
 const VERIFY_NS: u64 = 1_000_000_000;
+
+/// What the next broker will know, and what this one gets of the one before.
+#[derive(Debug, Default)]
+pub(super) struct Survival {
+    pub state: StateFile,
+    pub verifying: Verifying,
+    /// It was said that not all leases are saved.
+    told_bound: bool,
+}
+
+/// An inode, and the cgroup that it is charged to.
+type Returned = (StockInode<Kept>, Option<String>);
+
+/// Stored inodes that are being read.
+#[derive(Debug, Default)]
+pub(super) struct Verifying {
+    waiting: VecDeque<Returned>,
+    /// A byte comes for each, in its turn: 1 for one that is zero.
+    verdicts: Option<UnixStream>,
+    /// How many were zero, and how many not.
+    counts: (usize, usize),
+}
+
+impl Verifying {
+    /// Begins to read all of them.
+    fn start(&mut self, all: Vec<Returned>) -> io::Result<()> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let file =
+            |(inode, _): &Returned| Ok((inode.file.as_fd().try_clone_to_owned()?, inode.bytes));
+        let files: Vec<(OwnedFd, u64)> = all.iter().map(file).collect::<io::Result<_>>()?;
+        let read = move || {
+            let _ = thread::become_idle_class();
+            for (file, bytes) in files {
+                let found = audit::audit(file.as_fd(), bytes, Depth::Full, |_| 0);
+                drop(file);
+                let is_zero = matches!(found, Finding::Clean(read) if read == bytes);
+                if rustix::io::write(&theirs, &[u8::from(is_zero)]).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("verify".into()).spawn(read)?;
+        (self.waiting, self.verdicts) = (all.into(), Some(ours));
+        Ok(())
+    }
+
+    /// To be polled: readable when there are verdicts.
+    pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
+        self.verdicts.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Those that are zero, in this round; the others are given back.
+    fn hear(&mut self) -> Vec<Returned> {
+        let Some(socket) = &self.verdicts else { return vec![] };
+        let (mut verdicts, mut zero) = ([0u8; 64], vec![]);
+        let read = rustix::io::read(socket, &mut verdicts);
+        for verdict in &verdicts[..read.unwrap_or(0)] {
+            let returned = self.waiting.pop_front();
+            match verdict {
+                0 => self.counts.1 += 1,
+                _ => zero.extend(returned),
+            }
+        }
+        self.counts.0 += zero.len();
+        if matches!(read, Ok(0)) {
+            // What the thread said nothing of is given back.
+            (self.waiting, self.verdicts) = (VecDeque::new(), None);
+        }
+        zero
+    }
+}
+
+/// The inode that was stored under a name; `None`: it is no stock inode, or not what the name says.
+fn known(name: &str, file: &OwnedFd) -> Option<(Kind, u64, Option<String>)> {
+    let (kind, charged) = store::named(name)?;
+    let (stat, system) = (fstat(file).ok()?, fstatfs(file).ok()?);
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let page = match (kind.backing, system.f_type as u64 & 0xffff_ffff) {
+        (Backing::Thp, TMPFS) => true,
+        (Backing::Hugetlb, HUGETLBFS) => system.f_bsize as u64 == kind.page.bytes(),
+        _ => false,
+    };
+    let bytes = stat.st_size as u64;
+    let is_ours = link.to_str().is_some_and(|link| link.starts_with("/memfd:prezero"))
+        && stat.st_uid == rustix::process::geteuid().as_raw();
+    let is_whole = bytes > 0 && bytes.is_multiple_of(kind.page.bytes());
+    let is_fresh = inode::is_fresh(file.as_fd(), bytes);
+    (page && is_ours && is_whole && is_fresh).then_some((kind, bytes, charged))
+}
 
 impl Server {
     /// Takes over what an earlier broker left.
@@ -34,28 +137,20 @@ impl Server {
             self.watch.tracker.restore(Marks::from(file), self.service.store.known(name));
         }
         let path = self.state_path();
-        if let Some(path) = &path {
-            match state::read(path) {
-                Ok(None) => {}
-                Ok(Some(text)) => match serde_json::from_str(&text) {
-                    Ok(saved) => self.restore(now, &saved),
-                    Err(error) => {
-                        prezero_sys::log!("prezerod: {}: {error}", path.display());
-                        state::set_aside(path);
-                    }
-                },
-                Err(line) => {
-                    prezero_sys::log!("prezerod: {line}");
-                    state::set_aside(path);
-                }
+        match path.as_deref().map_or(Ok(None), persist::read) {
+            Ok(None) => {}
+            Ok(Some(saved)) => self.restore(now, saved),
+            Err(line) => {
+                prezero_sys::log!("prezerod: {line}");
+                path.iter().for_each(|path| persist::set_aside(path));
             }
         }
-        self.survival.saver = Saver::start(path);
+        self.survival.state = StateFile::start(path);
         let was_drained = self.broker.is_drained();
-        if was_drained && let Err(error) = self.survival.saver.mark_drained(true) {
+        if was_drained && let Err(error) = self.survival.state.mark_drained(true) {
             prezero_sys::log!("prezerod: drained, until this broker ends: {error}");
         }
-        if was_drained || self.survival.saver.is_drained() {
+        if was_drained || self.survival.state.is_drained() {
             self.broker.set_drained(true);
             prezero_sys::log!(
                 "prezerod: drained before this start, and still: prezero stock --undrain ends it"
@@ -71,15 +166,15 @@ impl Server {
         given.or_else(|| self.clients.listener.path().map(|path| path.with_extension("state")))
     }
 
-    fn restore(&mut self, now: u64, saved: &Saved) {
+    fn restore(&mut self, now: u64, saved: Saved) {
         let watch = &mut self.watch;
         let is_restored = watch.tracker.is_restored();
-        let ends = |lease: &SavedLease| {
+        let ends = |lease: &Lease| {
             let inode = InodeId::new(lease.device, lease.inode);
             if watch.tracker.claim(&lease.tenant, lease.number, inode) {
                 return Some(Ends::Memory);
             }
-            if lease.is_watched && is_restored {
+            if lease.ends == Ends::Memory && is_restored {
                 return None;
             }
             // Without marks it ends with its process, whichever has the memory by then.
@@ -90,8 +185,8 @@ impl Server {
                 Ends::Process
             })
         };
-        let restored = self.broker.restore(&moment(now), saved, ends);
         self.broker.set_drained(saved.was_drained());
+        let restored = self.broker.restore(&moment(now), saved, ends);
         self.watch.tracker.claimed();
         if restored.leases > 0 {
             prezero_sys::log!(
@@ -117,7 +212,7 @@ impl Server {
                 );
                 continue;
             }
-            let known = returned::known(&name, &file).filter(|_| is_new);
+            let known = known(&name, &file).filter(|_| is_new);
             let Some((kind, size, charged)) = known else {
                 forgotten.push(name);
                 self.survival.verifying.counts.1 += 1;
@@ -130,12 +225,9 @@ impl Server {
         if !forgotten.is_empty() {
             self.service.forget(forgotten.iter().map(String::as_str));
         }
-        let refused = self.survival.verifying.counts.1;
-        match Verifying::start(all) {
-            Ok(verifying) => self.survival.verifying = verifying,
-            Err(error) => prezero_sys::log!("prezerod: stored inodes cannot be read: {error}"),
+        if let Err(error) = self.survival.verifying.start(all) {
+            prezero_sys::log!("prezerod: stored inodes cannot be read: {error}");
         }
-        self.survival.verifying.counts.1 = refused;
         self.broker.verifies(now + VERIFY_NS + bytes * VERIFY_NS_PER_BYTE);
     }
 
@@ -159,18 +251,18 @@ impl Server {
 
     /// Saves what has changed.
     pub(super) fn save(&mut self) {
-        let now = prezero_sys::thread::monotonic_ns();
+        let now = thread::monotonic_ns();
         let changes = self.broker.changes();
-        if self.survival.saver.is_due(now, changes) {
-            let all = self.broker.ledger.leases.from(0).count();
+        if self.survival.state.is_due(now, changes) {
+            let all = self.broker.ledger().leases.from(0).count();
             if all > MOST_LEASES && !std::mem::replace(&mut self.survival.told_bound, true) {
                 prezero_sys::log!(
                     "prezerod: {all} leases are out: the newest beyond {MOST_LEASES} are not saved for a next broker"
                 );
             }
             let text = self.state(now);
-            let took = prezero_sys::thread::monotonic_ns().saturating_sub(now);
-            self.survival.saver.save(now, changes, text, took);
+            let took = thread::monotonic_ns().saturating_sub(now);
+            self.survival.state.save(now, changes, text, took);
         }
     }
 
@@ -179,14 +271,14 @@ impl Server {
     /// # Errors
     /// It is not saved, in words.
     pub(super) fn save_now(&mut self) -> Result<(), String> {
-        let text = self.state(prezero_sys::thread::monotonic_ns());
-        self.survival.saver.save_now(&text)
+        let text = self.state(thread::monotonic_ns());
+        self.survival.state.save_now(&text)
     }
 
     /// Saves for the last time.
     pub(super) fn save_last(&mut self) {
-        let text = self.state(prezero_sys::thread::monotonic_ns());
-        if let Err(error) = self.survival.saver.finish(&text)
+        let text = self.state(thread::monotonic_ns());
+        if let Err(error) = self.survival.state.finish(&text)
             && error != NOWHERE
         {
             prezero_sys::log!(
