@@ -265,6 +265,9 @@ var refuseRights = func(_, _ string, socket syscall.RawConn) error {
 	return socket.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) })
 }
 
+// pause of a socket after a client. A variable for tests.
+var pause = time.Sleep
+
 // control does something with the listener, which may be in use.
 func (s *socket) control(with func(fd int)) {
 	if raw, err := s.listener.SyscallConn(); err == nil {
@@ -314,7 +317,7 @@ func (s *socket) accept(serve func(*net.UnixConn)) {
 				_ = client.Close()
 				s.left(client)
 			})
-			time.Sleep(pace)
+			pause(pace)
 		default:
 			s.mutex.Lock()
 			if s.failing.IsZero() {

@@ -59,6 +59,60 @@ func claims(t *testing.T, uids ...types.UID) (*Sockets, []*ledger.Claim, string)
 	return NewSockets(records), all, file
 }
 
+// While a socket rests it takes no client, and the kernel keeps few for it: a pod that connects without end has one
+// client served in each rest.
+func TestASocketRestsAfterEachClientAndFewWaitMeanwhile(t *testing.T) {
+	rests, goOn := make(chan time.Duration), make(chan struct{})
+	was := pause
+	pause = func(each time.Duration) {
+		select {
+		case rests <- each:
+			<-goOn
+		case <-goOn:
+		}
+	}
+	s, all, file := claims(t, "u-1")
+	if err := s.Serve(all[0], 0, file); err != nil {
+		t.Fatal(err)
+	}
+	connect := func() (int, error) {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		return fd, unix.Connect(fd, &unix.SockaddrUnix{Name: s.SocketPath("u-1", 0)})
+	}
+	if _, err := connect(); err != nil {
+		t.Fatal(err)
+	}
+	if each := <-rests; each != pace {
+		t.Errorf("it rests for %v", each)
+	}
+	waiting := 0
+	for ; waiting < 10*backlog; waiting++ {
+		if _, err := connect(); err != nil {
+			break
+		}
+	}
+	// The kernel lets one more wait than it was told.
+	if waiting != backlog+1 {
+		t.Errorf("%d clients wait, of %d", waiting, backlog+1)
+	}
+	select {
+	case <-rests:
+		t.Error("a second client was taken while the socket rested")
+	default:
+	}
+	goOn <- struct{}{}
+	if each := <-rests; each != pace {
+		t.Errorf("it rests for %v", each)
+	}
+	close(goOn)
+	s.Close("u-1")
+	pause = was
+}
+
 // A pod sends descriptors that take an hour to close. Kernels before Linux 6.16 let them through.
 func TestWhatAClientSendsHoldsUpItsOwnSocketAlone(t *testing.T) {
 	for kernel, refuse := range map[string]func(string, string, syscall.RawConn) error{
