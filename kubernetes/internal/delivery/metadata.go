@@ -9,12 +9,10 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
-	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/ledger"
 	"prezero.dev/kubernetes/internal/params"
 )
@@ -29,16 +27,18 @@ const (
 	unfinished = ".tmp"
 )
 
-// Metadata of the claim's nth lease: where it is in the container, and what it is.
-func Metadata(claim *ledger.Claim, n int) *kubeletplugin.DeviceMetadata {
+// Metadata of the claim's nth lease: where it is in the container, and all that its device is said to be.
+func Metadata(claim *ledger.Claim, n int, device map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) *kubeletplugin.DeviceMetadata {
 	piece := claim.Pieces[n]
-	return &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{
-		"path":     {StringValue: ptr.To(Inside(claim, n))},
-		"deliver":  {StringValue: ptr.To(string(piece.Deliver))},
-		"bytes":    {IntValue: ptr.To(int64(piece.Bytes))},
-		"pageSize": {StringValue: ptr.To(broker.Page(piece.Page).String())},
-		string(deviceattribute.StandardDeviceAttributeNUMANode): {IntValue: ptr.To(int64(piece.Node))},
-	}}
+	attributes := map[string]resourceapi.DeviceAttribute{
+		"path":    {StringValue: ptr.To(Inside(claim, n))},
+		"deliver": {StringValue: ptr.To(string(piece.Deliver))},
+		"bytes":   {IntValue: ptr.To(int64(piece.Bytes))},
+	}
+	for name, attribute := range device {
+		attributes[string(name)] = attribute
+	}
+	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 
 // MetadataFiles has the helper write whole files, and leave when they reach a disk to the kernel: like leases they

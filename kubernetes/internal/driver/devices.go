@@ -59,16 +59,21 @@ func (o Offer) Devices() []resourceapi.Device {
 	return devices
 }
 
+// attributes of such pages of a node, for the scheduler and for the pod.
+func attributes(place places.Place, node int) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		deviceattribute.StandardDeviceAttributeNUMANode: {IntValue: ptr.To(int64(node))},
+		"pageSize": {StringValue: ptr.To(place.Page.String())},
+		"backing":  {StringValue: ptr.To(place.Backing.String())},
+	}
+}
+
 func (o Offer) device(place places.Place, node int, room uint64) resourceapi.Device {
 	page := quantity(uint64(place.Page))
 	device := resourceapi.Device{
 		Name:                     deviceName(node, place.Page),
 		AllowMultipleAllocations: ptr.To(true),
-		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			deviceattribute.StandardDeviceAttributeNUMANode: {IntValue: ptr.To(int64(node))},
-			"pageSize": {StringValue: ptr.To(place.Page.String())},
-			"backing":  {StringValue: ptr.To(place.Backing.String())},
-		},
+		Attributes:               attributes(place, node),
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 			capacityKey: {Value: quantity(room), RequestPolicy: &resourceapi.CapacityRequestPolicy{
 				Default:    &page,

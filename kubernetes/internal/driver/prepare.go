@@ -104,8 +104,12 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	crash.At("prepared")
 	devices := make([]kubeletplugin.Device, len(record.Pieces))
 	for n, piece := range record.Pieces {
+		place, err := d.place(pageOf(piece))
+		if err != nil {
+			return nil, err
+		}
 		devices[n] = kubeletplugin.Device{Requests: []string{piece.Request}, PoolName: piece.Pool, DeviceName: piece.Device,
-			ShareID: piece.ShareID, CDIDeviceIDs: []string{delivery.ID(claim.UID, n)}, Metadata: delivery.Metadata(record, n)}
+			ShareID: piece.ShareID, CDIDeviceIDs: []string{delivery.ID(claim.UID, n)}, Metadata: delivery.Metadata(record, n, attributes(place, piece.Node))}
 	}
 	return devices, nil
 }

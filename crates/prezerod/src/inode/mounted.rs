@@ -279,6 +279,10 @@ mod tests {
         let mut strangers = foreign(dir.path());
         strangers.sort();
         assert_eq!(strangers, ["alike", "bare", "empty", "proc", "sys"].map(at));
+        let (_, lines) = super::super::named::LeaseDir::faults([dir.path().into()].iter());
+        let told: Vec<_> = lines.iter().filter(|line| line.contains("umount")).collect();
+        assert!(lines.len() == 5 && told.len() == 1, "{lines:?}");
+        assert!(told[0].ends_with(&format!("umount {}", at("alike").display())), "{}", told[0]);
         for one in &foreign_mounts {
             assert!(
                 unmount(&one.0, UnmountFlags::NOFOLLOW).is_ok(),

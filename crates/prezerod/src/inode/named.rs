@@ -101,10 +101,18 @@ impl LeaseDir {
         for dir in dirs {
             match LeaseDir::of(dir) {
                 Err(line) => wrong.push(line),
-                Ok(_) => foreign.extend(mounted::foreign(dir).iter().map(|at| {
-                    let (dir, at) = (dir.display(), at.display());
-                    format!("files = {dir}: {at} is no lease, and stays; no lease has its name")
-                })),
+                Ok(_) => {
+                    let alike = mounted::all(dir);
+                    foreign.extend(mounted::foreign(dir).iter().map(|at| {
+                        // Brokers of before made no marks, and what only looks like a lease is not touched.
+                        let mend = match alike.contains(at) {
+                            true => format!("; if a prezerod of before made it, umount {}", at.display()),
+                            false => String::new(),
+                        };
+                        let (dir, at) = (dir.display(), at.display());
+                        format!("files = {dir}: {at} is no lease, and stays; no lease has its name{mend}")
+                    }));
+                }
             }
         }
         (wrong, foreign)
