@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST = 12
 ALLOWED = {
     # One field for each knob, setting, line of a file, or sum that is shown.
-    "Settings": 17, "File": 18, "Leased": 14, "SavedLease": 18, "SavedBucket": 14,
+    "Settings": 17, "File": 18,
     # To be divided.
     "Waker": 17, "Governor": 14,
 }

@@ -11,7 +11,7 @@
 //!
 //! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
 //!
-//! Layers: program, library, companion, spent, bare, letters, help, given, outcome, stat, engines, variables, tree, run, qemu, claim, emulator, place, wipe, jupyter, stock, ctl, top, trial, doctor, bench, words, generate
+//! Layers: program, library, companion, spent, bare, letters, help, given, outcome, stat, engines, variables, tree, run, qemu, claim, emulator, place, wipe, jupyter, stock, log, ctl, top, trial, doctor, bench, words, generate
 
 pub mod bare;
 mod bench;

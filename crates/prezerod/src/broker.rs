@@ -24,6 +24,7 @@ mod shortage;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::demand::Keep;
@@ -158,9 +159,12 @@ impl<I: Inode> Broker<I> {
     pub fn reload(&mut self, settings: Settings, owner: u32) {
         let owners = Owners::read(self.view.host.as_ref());
         self.ledger.reload(&settings.tenants, owner, owners);
+        let mut quotas = BTreeMap::new();
         for tenant in &self.ledger.tenants {
             self.counters.of_tenant(&tenant.name);
+            quotas.extend(self.ledger.number(&tenant.name).zip(tenant.quota));
         }
+        self.planner.demand.set_quotas(quotas);
         self.settings = settings;
         self.set_keeps();
     }

@@ -8,8 +8,8 @@
 //!
 //! **The order.** An operator's `keep`, then what is backorders, then what is learnt. Where all that
 //! exceeds the limit, tenants share what keeps leave evenly, then the users of each, then the sizes of
-//! each user; what one does not need the others have. A client pays nothing for a backorder, so those of
-//! a tenant are bounded by what it may still hold.
+//! each user; what one does not need the others have. A client pays nothing for a request: backorders of a
+//! tenant are bounded by what it may still hold, all that is made for it by what it may hold.
 //!
 //! Told the time, the minute of the day (UTC), the pace and the limits; reads no clock and no
 //! file. `bench fleet` plays it for weeks.
@@ -152,6 +152,9 @@ pub fn in_order(targets: &[Target], have: impl Fn(&Need) -> u64) -> Vec<(Target,
 pub struct Demand {
     #[serde(skip)]
     keeps: Vec<Keep>,
+    /// What tenants may hold, by their numbers.
+    #[serde(skip)]
+    quotas: BTreeMap<u16, u64>,
     #[serde(deserialize_with = "each")]
     buckets: Vec<Bucket>,
     #[serde(skip)]
@@ -166,13 +169,18 @@ impl Demand {
     /// Nothing is known; what will be is forgotten after `forget_ns`.
     pub fn new(now_ns: u64, forget_ns: u64) -> Demand {
         let part_ns = slot(forget_ns);
-        Demand { keeps: vec![], buckets: vec![], part_ns, part_began: now_ns, minute: 0 }
+        Demand { part_ns, part_began: now_ns, ..Demand::default() }
     }
 
     /// What operators keep ready, in place of what they did before; what was learnt stays.
     pub fn set_keeps(&mut self, forget_ns: u64, keeps: &[Keep]) {
         self.part_ns = slot(forget_ns);
         self.keeps = keeps.to_vec();
+    }
+
+    /// What tenants may hold, in place of what they might before.
+    pub fn set_quotas(&mut self, quotas: BTreeMap<u16, u64>) {
+        self.quotas = quotas;
     }
 
     /// A request of that party, while stock of its kind is refilled at `pace` bytes a second (0:
@@ -283,7 +291,7 @@ impl Demand {
         &self,
         limit: impl FnMut(&Need) -> Option<((Backing, Page), u64)>,
     ) -> Vec<Target> {
-        share::share(&self.keeps, &self.buckets, self.minute, limit)
+        share::share(&self.keeps, &self.buckets, self.minute, &self.quotas, limit)
     }
 
     /// Whether anything should lie ready.

@@ -16,7 +16,7 @@ use crate::host::accounts::Owners;
 use crate::protocol::{Backing, Reason, Refusal};
 use crate::tenant::{self, Charge, ClientId, Payer, Peer, Tenant};
 use debts::{Debts, Pages};
-pub use leases::{Ends, Lease, Leases};
+pub use leases::{Ends, Holder, Lease, Leases};
 
 /// Stands for the user of a container whose user outside would be the operator: they share nothing.
 /// Fixed: no user has that number.
@@ -81,12 +81,16 @@ impl Ledger {
         self.clients.get(&client).map_or(none, |peer| self.party_of(peer))
     }
 
+    /// The number of the tenant of that name.
+    pub fn number(&self, name: &str) -> Option<u16> {
+        let at = self.names.iter().position(|known| known == name)?;
+        u16::try_from(at).ok()
+    }
+
     /// The same of a process.
     pub fn party_of(&self, peer: &Peer) -> Party {
         let tenant = tenant::of(&self.tenants, peer);
-        let known =
-            tenant.and_then(|tenant| self.names.iter().position(|name| *name == tenant.name));
-        let tenant = known.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX);
+        let tenant = tenant.and_then(|tenant| self.number(&tenant.name)).unwrap_or(u16::MAX);
         let uid = match tenant::may_operate(peer.uid) && peer.contained {
             true => CONTAINED_OPERATOR,
             false => self.owners.of(peer.uid),

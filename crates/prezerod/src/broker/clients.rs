@@ -89,9 +89,8 @@ impl<I: Inode> Broker<I> {
 
     /// Places that other tenants have not taken yet, of those that each is sure of.
     fn kept_for_others(&self, tenant: u16) -> usize {
-        let number = |name: &String| self.ledger.names.iter().position(|known| known == name);
-        let all = self.ledger.tenants.iter().filter_map(|one| number(&one.name));
-        let others = all.filter_map(|at| u16::try_from(at).ok()).filter(|other| *other != tenant);
+        let all = self.ledger.tenants.iter().filter_map(|one| self.ledger.number(&one.name));
+        let others = all.filter(|other| *other != tenant);
         let each = (self.settings.connections / LAST / self.ledger.tenants.len().max(1)).max(1);
         let taken =
             |tenant| self.ledger.parties.range(all_of(tenant)).map(|(_, count)| count).sum();

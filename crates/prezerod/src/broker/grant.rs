@@ -8,7 +8,7 @@ use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Reservation, Wait};
 use crate::demand::{Party, Sample};
 use crate::inode::Kind;
 use crate::inode::audit::Finding;
-use crate::ledger::{Ends, Lease};
+use crate::ledger::{Ends, Holder, Lease};
 use crate::protocol::{Answer, Charged, Granted, Name, Otherwise, Reason, Report, Request, Want};
 use crate::stock::{Need, StockInode};
 use crate::tenant::{Payer, Rank, Tenant};
@@ -331,37 +331,33 @@ impl<I: Inode> Broker<I> {
             self.counters.waste_bytes += bytes;
             return Err(self.no((Reason::Kernel, "the kernel would not seal it; ask again".into())));
         };
-        let mut lease = Lease {
-            number: 0,
-            pid: peer.pid,
-            began: peer.began,
-            contained: peer.contained,
-            uid: peer.uid,
-            gid: peer.gid,
-            cgroup: Lease::shown_cgroup(peer),
-            tenant: tenant.name.clone(),
-            ends: Ends::Process,
-            kind,
-            bytes,
-            inode: number_in_fs,
-            device: 0,
-            since: now,
-            cost_ns,
-        };
+        let holder = Holder::from(peer);
         self.planner.start.begins(now);
         self.arrived(&kind, bytes);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waited(&tenant.name, waited_ns);
-        lease.number = number;
-        self.ledger.leases.insert(lease);
+        let (tenant, ends) = (tenant.name.clone(), Ends::Process);
+        let (inode, device, since) = (number_in_fs, 0, now);
+        self.ledger.leases.insert(Lease {
+            number,
+            holder,
+            tenant,
+            ends,
+            kind,
+            bytes,
+            inode,
+            device,
+            since,
+            cost_ns,
+        });
         let granted = Granted {
             lease: number,
             bytes,
             page: kind.page,
             node: kind.node,
             backing: kind.backing,
-            inode: number_in_fs,
+            inode,
             age_ns: now.saturating_sub(made_ns),
             cost_ns,
             waited_ns,

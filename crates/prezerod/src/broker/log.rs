@@ -1,7 +1,7 @@
 //! Which client got what, waited or was refused, and why: the last of it, for people.
 //!
 //! Contract: it is bounded, whatever clients do. What repeats the last answer to the same process is counted there. Where
-//! it is full the tenant with the most entries loses its oldest: one that asks without end pushes out no other's. A client
+//! it is full the user with the most entries loses its oldest: one that asks without end pushes out no other's. A client
 //! sees what its own user was answered, the operator sees all.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::metrics::whole_lines;
 use super::{Broker, ClientId, Inode, Refusal};
-use crate::ledger::Lease;
+use crate::ledger::Holder;
 use crate::protocol::{Answer, MAX_TEXT, Reason, Want};
 use crate::tenant::Peer;
 
@@ -23,16 +23,13 @@ const MOST: usize = 512;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Asker {
     tenant: String,
-    uid: u32,
-    contained: bool,
-    pid: i32,
-    cgroup: Option<String>,
+    holder: Holder,
 }
 
 impl Asker {
     /// A process of which no more is known.
     pub fn of_user(uid: u32) -> Asker {
-        Asker { uid, ..Asker::default() }
+        Asker { tenant: String::new(), holder: Holder { uid, ..Holder::default() } }
     }
 }
 
@@ -74,17 +71,24 @@ impl Log {
         let same = last.filter(|&at| self.all[at].said == said && self.all[at].want == want);
         let times = same.and_then(|at| self.all.remove(at)).map_or(0, |entry| entry.times);
         if self.all.len() >= MOST {
-            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-            for entry in &self.all {
-                *counts.entry(&entry.asker.tenant).or_default() += 1;
-            }
-            let most = counts.into_iter().max_by_key(|(_, count)| *count);
-            let most = most.map(|(tenant, _)| tenant.to_owned()).unwrap_or_default();
-            let oldest = self.all.iter().position(|entry| entry.asker.tenant == most);
-            oldest.and_then(|at| self.all.remove(at));
+            self.evict();
         }
         let (number, at, times) = (self.number, self.now, times + 1);
         self.all.push_back(Entry { number, at, times, asker, want, waited_ns, said });
+    }
+
+    /// The tenant with the most entries, and of its users the one with the most, loses its oldest.
+    fn evict(&mut self) {
+        let (mut tenants, mut users) = (BTreeMap::new(), BTreeMap::new());
+        let user = |entry: &Entry| (entry.asker.tenant.clone(), entry.asker.holder.uid);
+        for entry in &self.all {
+            *tenants.entry(entry.asker.tenant.clone()).or_insert(0) += 1;
+            *users.entry(user(entry)).or_insert(0) += 1;
+        }
+        let most = users.iter().max_by_key(|((tenant, _), count)| (tenants.get(tenant), **count));
+        let most = most.map(|(user, _)| user.clone());
+        let oldest = self.all.iter().position(|entry| Some(user(entry)) == most);
+        oldest.and_then(|at| self.all.remove(at));
     }
 }
 
@@ -100,9 +104,9 @@ impl Entry {
         let row = json!({
             "age_seconds": now.saturating_sub(self.at) as f64 / 1e9,
             "tenant": self.asker.tenant,
-            "uid": self.asker.uid,
-            "pid": self.asker.pid,
-            "cgroup": self.asker.cgroup,
+            "uid": self.asker.holder.uid,
+            "pid": self.asker.holder.pid,
+            "cgroup": self.asker.holder.cgroup,
             "bytes": self.want.map(|want| want.bytes),
             "page_bytes": self.want.map(|want| want.page.bytes()),
             "node": self.want.and_then(|want| want.node),
@@ -157,8 +161,7 @@ impl<I: Inode> Broker<I> {
 
     pub(super) fn asker(&self, peer: &Peer) -> Asker {
         let tenant = self.ledger.tenant_of(peer).map(|tenant| tenant.name).unwrap_or_default();
-        let Peer { uid, contained, pid, .. } = *peer;
-        Asker { tenant, uid, contained, pid, cgroup: Lease::shown_cgroup(peer) }
+        Asker { tenant, holder: Holder::from(peer) }
     }
 
     /// A part of it, a JSON object a line: from the entry with that number on.
@@ -166,8 +169,9 @@ impl<I: Inode> Broker<I> {
         let own = self.ledger.clients.get(&client).map(|peer| self.asker(peer)).unwrap_or_default();
         let all = self.is_operator(client);
         let is_seen = |entry: &&Entry| {
-            let Asker { tenant, uid, contained, .. } = &entry.asker;
-            let is_own = (tenant, uid, contained) == (&own.tenant, &own.uid, &own.contained);
+            let Asker { tenant, holder } = &entry.asker;
+            let is_user = (holder.uid, holder.contained) == (own.holder.uid, own.holder.contained);
+            let is_own = *tenant == own.tenant && is_user;
             entry.number >= from && (all || is_own)
         };
         let seen = self.log.all.iter().filter(is_seen);

@@ -147,14 +147,7 @@ impl<I: Inode> Broker<I> {
         };
         let payers: Vec<Option<Payer>> = saved.charges.into_iter().map(charge).collect();
         let payer = |number: Payer| payers.get(usize::from(number.0)).copied().flatten();
-        let tenant = |number: u16| {
-            let name = saved.tenants.get(usize::from(number))?.as_ref()?;
-            ledger
-                .names
-                .iter()
-                .position(|known| known == name)
-                .and_then(|at| u16::try_from(at).ok())
-        };
+        let tenant = |number: u16| ledger.number(saved.tenants.get(usize::from(number))?.as_ref()?);
         self.planner.demand.restore(now, passed, saved.demand, tenant, payer);
         let mut restored = Restored::default();
         if same_boot {
@@ -188,5 +181,5 @@ impl<I: Inode> Broker<I> {
 /// Whether a broker may have written it.
 fn is_one(lease: &Lease) -> bool {
     let bounded = lease.number <= MOST_NUMBER && lease.bytes <= LARGEST;
-    bounded && lease.pid > 0 && lease.bytes.is_multiple_of(lease.kind.page.bytes())
+    bounded && lease.holder.pid > 0 && lease.bytes.is_multiple_of(lease.kind.page.bytes())
 }

@@ -143,8 +143,9 @@ impl<I: Inode> Broker<I> {
         }
         let own = self.ledger.clients.get(&client).map(|peer| (peer.uid, peer.contained));
         let tenant = self.ledger.tenant(client).map(|tenant| tenant.name).unwrap_or_default();
-        let is_own =
-            |lease: &Lease| Some((lease.uid, lease.contained)) == own && lease.tenant == tenant;
+        let is_own = |lease: &Lease| {
+            Some((lease.holder.uid, lease.holder.contained)) == own && lease.tenant == tenant
+        };
         let all = self.is_operator(client);
         for (looked, lease) in self.ledger.leases.from(part.cursor.row).enumerate() {
             if looked == LOOKED {
@@ -198,9 +199,9 @@ impl<I: Inode> Broker<I> {
         let mut row = self.piece(now, &lease.kind, lease.bytes, lease.since, lease.cost_ns);
         row["lease"] = lease.number.into();
         row["tenant"] = lease.tenant.as_str().into();
-        row["pid"] = lease.pid.into();
-        row["uid"] = lease.uid.into();
-        row["cgroup"] = lease.cgroup.as_deref().into();
+        row["pid"] = lease.holder.pid.into();
+        row["uid"] = lease.holder.uid.into();
+        row["cgroup"] = lease.holder.cgroup.as_deref().into();
         row["inode"] = lease.inode.into();
         row["ends_with"] = if lease.ends == Ends::Memory { "memory" } else { "process" }.into();
         row

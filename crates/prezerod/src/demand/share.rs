@@ -34,9 +34,14 @@ pub(super) fn share(
     keeps: &[Keep],
     buckets: &[Bucket],
     minute: u16,
+    quotas: &BTreeMap<u16, u64>,
     mut limit: impl FnMut(&Need) -> Option<((Backing, Page), u64)>,
 ) -> Vec<Target> {
     let (mut targets, mut pieces) = wanted(keeps, buckets, minute);
+    for (tenant, quota) in quotas {
+        let own = pieces.iter_mut().filter(|piece| piece.party.tenant == *tenant);
+        within(*quota, &mut own.collect::<Vec<_>>(), &mut targets);
+    }
     // By pages: their limit, and all that is wanted of them.
     let mut rooms: BTreeMap<(Backing, Page), (u64, u64)> = BTreeMap::new();
     let pages: Vec<_> = targets
@@ -119,6 +124,23 @@ fn wanted(keeps: &[Keep], buckets: &[Bucket], minute: u16) -> (Vec<Target>, Vec<
     }
     let all = |(target, _): (Target, u64)| Target { allotted: target.all(), ..target };
     (targets.into_iter().map(all).collect(), pieces)
+}
+
+/// A tenant that asks for more than it may hold wants no more of the stock than that.
+fn within(quota: u64, pieces: &mut [&mut Piece], targets: &mut [Target]) {
+    if pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.bytes())) <= quota {
+        return;
+    }
+    evenly(pieces, quota);
+    for piece in pieces {
+        let (target, over) = (&mut targets[piece.target], piece.wants - piece.has);
+        match piece.rank {
+            Rank::Backorder => target.backorders -= over,
+            _ => target.learnt -= over,
+        }
+        target.allotted -= over;
+        (piece.wants, piece.has) = (piece.has, 0);
+    }
 }
 
 /// Gives each piece its part of `room` bytes.

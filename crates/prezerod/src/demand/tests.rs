@@ -193,6 +193,21 @@ fn tenants_share_what_is_left_evenly_and_what_one_does_not_need_the_other_has() 
     assert_eq!(targets(&demand, 1600), [(8, 103, 60), (16, 103, 30), (64, 10, 10)]);
 }
 
+/// Requests cost nothing, and need no wait.
+#[test]
+fn what_is_made_for_a_tenant_is_no_more_than_it_may_hold_and_its_users_share_that() {
+    let mut demand = demand();
+    (0..100).for_each(|_| demand.asked(0, A, &want(16), 0));
+    (0..5).for_each(|_| demand.asked(0, Party { uid: 9, ..A }, &want(8), 0));
+    (0..10).for_each(|_| demand.asked(0, B, &want(64), 0));
+    demand.set_quotas([(A.tenant, 64 << 20)].into());
+    assert_eq!(targets(&demand, 1 << 30), [(8, 4, 4), (16, 2, 2), (64, 10, 10)]);
+    // The even share is half of it.
+    assert_eq!(targets(&demand, 700), [(8, 4, 4), (16, 2, 2), (64, 10, 9)]);
+    demand.set_quotas([(A.tenant, 0)].into());
+    assert_eq!(targets(&demand, 1 << 30), [(8, 0, 0), (16, 0, 0), (64, 10, 10)]);
+}
+
 #[test]
 fn two_users_of_one_size_share_its_stock_and_what_is_kept() {
     let mut demand = demand();

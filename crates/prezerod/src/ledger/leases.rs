@@ -21,18 +21,8 @@ pub struct Lease {
     /// The broker's number.
     pub number: u64,
     /// The process that got it.
-    pub pid: i32,
-    /// When that began, in ticks of the kernel; 0: not known.
-    pub began: u64,
-    /// It lives in a container.
-    #[serde(default)]
-    pub contained: bool,
-    /// Its user,
-    pub uid: u32,
-    /// its group,
-    pub gid: u32,
-    /// and the first of its cgroups, for people.
-    pub cgroup: Option<String>,
+    #[serde(flatten)]
+    pub holder: Holder,
     /// Whose quota counts it.
     pub tenant: String,
     /// What ends it.
@@ -53,15 +43,35 @@ pub struct Lease {
     pub cost_ns: u64,
 }
 
-impl Lease {
-    /// The path of a process's first cgroup, of a bounded number of bytes as JSON has it.
-    pub fn shown_cgroup(peer: &Peer) -> Option<String> {
+/// A process that a lease or an answer was for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its number.
+    pub pid: i32,
+    /// When it began, in ticks of the kernel; 0: not known.
+    pub began: u64,
+    /// It lives in a container.
+    #[serde(default)]
+    pub contained: bool,
+    /// Its user,
+    pub uid: u32,
+    /// its group,
+    pub gid: u32,
+    /// and the first of its cgroups, for people: of a bounded number of bytes as JSON has it.
+    pub cgroup: Option<String>,
+}
+
+impl From<&Peer> for Holder {
+    fn from(peer: &Peer) -> Holder {
         let mut bytes = 0;
         let fits = |c: &char| {
             bytes += c.len_utf8() + usize::from(matches!(c, '"' | '\\'));
             bytes <= MOST_PATH
         };
-        peer.cgroups.first().map(|path| escape(path).chars().take_while(fits).collect())
+        let cgroup = peer.cgroups.first();
+        let cgroup = cgroup.map(|path| escape(path).chars().take_while(fits).collect());
+        let Peer { pid, began, contained, uid, gid, .. } = *peer;
+        Holder { pid, began, contained, uid, gid, cgroup }
     }
 }
 
@@ -107,7 +117,7 @@ impl Leases {
         *self.tenants.entry(lease.tenant.clone()).or_default() += lease.bytes;
         *self.kinds.entry(lease.kind).or_default() += lease.bytes;
         if lease.ends == Ends::Process {
-            self.processes.entry(lease.pid).or_default().insert(lease.number);
+            self.processes.entry(lease.holder.pid).or_default().insert(lease.number);
         }
         self.all.insert(lease.number, lease);
     }
@@ -126,10 +136,10 @@ impl Leases {
         self.changes += 1;
         subtract(&mut self.tenants, &lease.tenant, lease.bytes);
         subtract(&mut self.kinds, &lease.kind, lease.bytes);
-        if let Some(of_process) = self.processes.get_mut(&lease.pid) {
+        if let Some(of_process) = self.processes.get_mut(&lease.holder.pid) {
             of_process.remove(&number);
             if of_process.is_empty() {
-                self.processes.remove(&lease.pid);
+                self.processes.remove(&lease.holder.pid);
             }
         }
         Some(lease)
@@ -196,24 +206,8 @@ mod tests {
         let (bytes, inode, since, cost_ns) = (number << 21, number, 0, 0);
         let tenant = tenant.to_owned();
         let (device, ends) = (0, Ends::Process);
-        let (began, contained, uid, gid, cgroup) = (0, false, 7, 7, None);
-        Lease {
-            number,
-            pid,
-            began,
-            contained,
-            uid,
-            gid,
-            cgroup,
-            tenant,
-            ends,
-            kind,
-            bytes,
-            inode,
-            device,
-            since,
-            cost_ns,
-        }
+        let holder = Holder { pid, uid: 7, gid: 7, ..Holder::default() };
+        Lease { number, holder, tenant, ends, kind, bytes, inode, device, since, cost_ns }
     }
 
     #[test]
@@ -237,9 +231,9 @@ mod tests {
             assert_eq!(kinds, sum(leases, "a") + sum(leases, "b"));
         };
         agree(&leases);
-        assert!(leases.exited(1).iter().all(|lease| lease.pid == 1));
+        assert!(leases.exited(1).iter().all(|lease| lease.holder.pid == 1));
         agree(&leases);
-        assert!(leases.from(0).all(|lease| lease.pid != 1 || lease.number % 2 == 0));
+        assert!(leases.from(0).all(|lease| lease.holder.pid != 1 || lease.number % 2 == 0));
         for number in (1..=64).rev() {
             leases.remove(number);
             agree(&leases);

@@ -178,10 +178,11 @@ impl Server {
                 return None;
             }
             // Without marks it ends with its process, whichever has the memory by then.
-            let process = pidfd_open(Pid::from_raw(lease.pid)?, PidfdFlags::empty()).ok()?;
-            let is_it = lease.began != 0 && clients::began(lease.pid) == lease.began;
+            let process = pidfd_open(Pid::from_raw(lease.holder.pid)?, PidfdFlags::empty()).ok()?;
+            let is_it =
+                lease.holder.began != 0 && clients::began(lease.holder.pid) == lease.holder.began;
             is_it.then(|| {
-                watch.holders.insert(lease.pid, process);
+                watch.holders.insert(lease.holder.pid, process);
                 Ends::Process
             })
         };

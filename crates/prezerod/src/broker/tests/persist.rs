@@ -9,10 +9,10 @@ fn moment(boot: &str, s: u64) -> Moment {
 }
 
 fn tenant(name: &str) -> Tenant {
-    Tenant { name: name.into(), quota: Some(8 * MIB), ..Tenant::only(1000) }
+    Tenant { name: name.into(), quota: Some(64 * MIB), ..Tenant::only(1000) }
 }
 
-/// A broker that has leased 4 MiB of 8 and heard of three requests of 6, and what it saves at second 20.
+/// A broker that has leased 4 MiB of 64 and heard of three requests of 6, and what it saves at second 20.
 fn saved() -> Saved {
     let mut rig = Rig::new(|settings| settings.tenants = vec![tenant("other"), tenant("t")]);
     rig.broker.ledger.tenants.remove(0);
@@ -49,7 +49,7 @@ fn learnt(rig: &Rig) -> u64 {
 fn a_lease_that_is_out_counts_against_its_quota_until_it_ends() {
     let mut rig = next(&["t"]);
     let restored = rig.broker.restore(&moment("boot", 21), saved(), |lease| {
-        assert_eq!((lease.pid, lease.inode, lease.ends), (7, 99, Ends::Process));
+        assert_eq!((lease.holder.pid, lease.inode, lease.ends), (7, 99, Ends::Process));
         Some(Ends::Memory)
     });
     assert_eq!(restored, Restored { leases: 1, ended: 0 });
@@ -60,11 +60,11 @@ fn a_lease_that_is_out_counts_against_its_quota_until_it_ends() {
         Answer::Available { quota_left, .. } => quota_left,
         other => panic!("{other:?}"),
     };
-    assert_eq!(quota_left(&mut rig), 4 * MIB);
+    assert_eq!(quota_left(&mut rig), 60 * MIB);
     let number = rig.broker.ledger.leases.from(0).next().unwrap().number;
     assert!(rig.broker.number() > number, "no number is given out twice");
     rig.broker.ended(21 * S, number);
-    assert_eq!(quota_left(&mut rig), 8 * MIB);
+    assert_eq!(quota_left(&mut rig), 64 * MIB);
 }
 
 #[test]
@@ -220,21 +220,16 @@ fn a_tenant_with_any_number_of_leases_leaves_room_for_the_leases_of_others() {
     let lease = |number, tenant: &str, cgroup: &str| {
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let (tenant, ends) = (tenant.to_owned(), Ends::Memory);
-        let cgroup = crate::ledger::Lease::shown_cgroup(&Peer {
-            cgroups: vec![cgroup.into()],
-            ..peer(7, 1000)
-        });
-        let (pid, began, contained, uid, gid) = (i32::MAX, u64::MAX, false, u32::MAX, u32::MAX);
+        let cgroups = vec![cgroup.into()];
+        let holder = crate::ledger::Holder {
+            began: u64::MAX,
+            ..(&Peer { cgroups, ..peer(i32::MAX, u32::MAX) }).into()
+        };
         let (bytes, inode, device, since, cost_ns) =
             (2 * MIB, u64::MAX, u64::MAX, u64::MAX, u64::MAX);
         crate::ledger::Lease {
             number,
-            pid,
-            began,
-            contained,
-            uid,
-            gid,
-            cgroup,
+            holder,
             tenant,
             ends,
             kind,
