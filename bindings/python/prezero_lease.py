@@ -7,7 +7,7 @@
         memory[:5] = b"hello"
 
 Sizes are bytes, times seconds. A refusal is an exception that says why and what would help: Refused
-(no), NotNow (when). Besides leases a Client has reserve, redeem, cancel, available, stock and metrics.
+(no), NotNow (when). Besides leases a Client has reserve, redeem, cancel, available, stock, log and metrics.
 The frames are those of crates/prezerod/PROTOCOL.md.
 """
 
@@ -32,8 +32,10 @@ _WANT = struct.Struct("<QQiI")
 _GRANTED = struct.Struct("<QQQiIQQQQI")
 _AVAILABLE = struct.Struct("<QQQQQ")
 _PEER = struct.Struct("3I")
+_TIME = struct.Struct("ll")
 _SYSTEM = "/run/prezero/prezerod.sock"
 _UNKNOWN = (1 << 64) - 1
+_SILENT = "the broker does not answer; is it stopped? systemctl status prezerod"
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 
 
@@ -120,15 +122,22 @@ def _is_owned(directory, user):
 class Client:
     """One connection; one question at a time.
 
-    A broker that `path` or $PREZERO_SOCKET names may be any user's, another one is root's or the caller's own."""
+    A broker that `path` or $PREZERO_SOCKET names may be any user's, another one is root's or the caller's own.
+    One that says nothing for `patience` seconds beyond a wait is stopped: TimeoutError."""
 
-    def __init__(self, path=None):
+    def __init__(self, path=None, patience=10.0):
         path = path or os.environ.get("PREZERO_SOCKET")
         is_named, path = bool(path), path or _found()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._tag = 0
+        self._patience = patience
         try:
+            # The socket blocks: one that does not finds a queue full where others wait.
+            self._limit(socket.SO_SNDTIMEO, patience)
             self._socket.connect(path)
+        except BlockingIOError:
+            self._socket.close()
+            raise TimeoutError(_SILENT) from None
         except OSError as error:
             self._socket.close()
             denied = isinstance(error, PermissionError)
@@ -146,7 +155,7 @@ class Client:
 
         With `or_plain` the caller starts with memory of its own after NotNow: the broker makes nothing to order,
         and waits only while that beats such memory."""
-        body, fd = self._ask(11 if or_plain else 1, _WANT.pack(size, page, node, int(wait * 1000)), 129)
+        body, fd = self._ask(11 if or_plain else 1, _WANT.pack(size, page, node, int(wait * 1000)), 129, wait)
         return Lease(fd, _GRANTED.unpack(body))
 
     def reserve(self, size, page=HUGE, node=ANY_NODE, hold=10.0):
@@ -172,6 +181,10 @@ class Client:
         """What is there, who holds what, and why what is wanted is not there: PROTOCOL.md."""
         return json.loads(self._report(1))
 
+    def log(self):
+        """Which claims were served, delayed or refused, and why: PROTOCOL.md."""
+        return [json.loads(line) for line in self._report(3).splitlines()]
+
     def metrics(self):
         """The counters as Prometheus text."""
         return self._report(2)
@@ -195,8 +208,18 @@ class Client:
             if not next_part:
                 return b"".join(parts).decode()
 
-    def _ask(self, kind, body, expected):
+    def _limit(self, option, seconds):
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _TIME.pack(int(seconds), int(seconds % 1 * 1e6)))
+
+    def _ask(self, kind, body, expected, wait=0.0):
         self._tag = (self._tag + 1) & 0xFFFFFFFF
+        self._limit(socket.SO_RCVTIMEO, wait + self._patience)
+        try:
+            return self._asked(kind, body, expected)
+        except BlockingIOError:
+            raise TimeoutError(_SILENT) from None
+
+    def _asked(self, kind, body, expected):
         try:
             self._socket.send(_HEADER.pack(b"PZ", 1, kind, self._tag) + body)
         except BrokenPipeError:

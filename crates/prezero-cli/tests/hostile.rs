@@ -136,6 +136,43 @@ int main(void)
 }
 ";
 
+/// A broker that is stopped takes connections, and answers nothing.
+#[test]
+fn no_client_waits_without_end_for_a_broker_that_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, program) = (dir.path().join("socket"), dir.path().join("client"));
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let door = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&door, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+    listen(&door, 8).unwrap();
+    let ends = |mut command: Command, what: &str| {
+        let Ok(output) = command.env("PREZERO_SOCKET", &socket).output() else {
+            return prezero_sys::tell!("skipped: {command:?}");
+        };
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("does not answer; is it stopped?"), "{what}: {text}");
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut python = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".into()));
+    python.arg("-c").arg(
+        "import prezero_lease as p\nfor ask in ('lease(1 << 21, wait=0.1)', 'available()', 'log()'):\n \
+         try: eval('p.Client(patience=0.1).' + ask)\n except TimeoutError as error: print(error)",
+    );
+    python.env("PYTHONPATH", root.join("bindings/python"));
+    ends(python, "Python");
+    std::fs::write(dir.path().join("client.c"), C_CLIENT).unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg("-DPREZERO_PATIENCE_MS=100").arg("-I").arg(root.join("crates/prezerod/include"));
+    cc.arg(dir.path().join("client.c")).arg("-o").arg(&program);
+    match cc.output() {
+        Ok(built) => {
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            ends(Command::new(program), "C");
+        }
+        Err(_) => prezero_sys::tell!("skipped: the client in C needs cc"),
+    }
+}
+
 /// Each client with its environment, in a mount namespace in which `/run` is empty, or has the directory of another user.
 #[test]
 fn every_client_takes_another_users_broker_only_by_its_name() {

@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@
 #define PREZERO_1G (1ull << 30)
 #define PREZERO_STOCK 1u
 #define PREZERO_METRICS 2u
+#define PREZERO_LOG 3u
 
 /* What is known of a lease, or why there is none. */
 struct prezero_lease {
@@ -85,6 +87,20 @@ static inline int prezero__is_owned(const char *directory, uid_t user)
     return stat(directory, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == user;
 }
 
+/* A broker that says nothing for this time beyond a wait is stopped, ms. */
+#ifndef PREZERO_PATIENCE_MS
+#define PREZERO_PATIENCE_MS 10000
+#endif
+
+static inline void prezero__limit(int broker, int option, uint32_t wait_ms)
+{
+    uint64_t ms = (uint64_t)wait_ms + PREZERO_PATIENCE_MS;
+    struct timeval time = {.tv_sec = (time_t)(ms / 1000),
+                           .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+
+    setsockopt(broker, SOL_SOCKET, option, &time, sizeof time);
+}
+
 /* Connects to the broker at `path`; NULL: to $PREZERO_SOCKET, the user's own, or the
  * system's. Returns a descriptor, or -1 with errno set: EACCES for the broker of another user
  * than root and the caller, where neither `path` nor the variable names it. `su` and `sudo -E`
@@ -116,6 +132,7 @@ static inline int prezero_connect(const char *path)
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
+    prezero__limit(fd, SO_SNDTIMEO, 0);
     do
         failed = connect(fd, (struct sockaddr *)&address, sizeof address);
     while (failed && errno == EINTR);
@@ -139,8 +156,8 @@ static inline int prezero_connect(const char *path)
  * all after the header goes to `answer`, with room for `*length` bytes, and a descriptor to
  * lease->fd. Returns as prezero_lease() does. */
 static inline int prezero__ask_any(int broker, uint8_t kind, const void *body, size_t size,
-                                   uint8_t expected, void *answer, size_t *length,
-                                   struct prezero_lease *lease)
+                                   uint32_t wait_ms, uint8_t expected, void *answer,
+                                   size_t *length, struct prezero_lease *lease)
 {
     struct prezero__header header = {{'P', 'Z'}, 1, kind, 1};
     char request[64], packet[16384];
@@ -161,11 +178,19 @@ static inline int prezero__ask_any(int broker, uint8_t kind, const void *body, s
     lease->estimate_ns = UINT64_MAX;
     memcpy(request, &header, sizeof header);
     memcpy(request + sizeof header, body, size);
-    if (send(broker, request, sizeof header + size, MSG_NOSIGNAL) < 0 && errno != EPIPE)
+    prezero__limit(broker, SO_RCVTIMEO, wait_ms);
+    do
+        got = send(broker, request, sizeof header + size, MSG_NOSIGNAL);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno != EPIPE)
         return prezero__failed(lease, "prezerod cannot be asked");
     do
         got = recvmsg(broker, &message, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EAGAIN) {
+        errno = ETIMEDOUT;
+        return prezero__failed(lease, "prezerod does not answer; is it stopped?");
+    }
     if (got < (ssize_t)sizeof header) {
         errno = got < 0 ? errno : ECONNRESET;
         return prezero__failed(lease, "prezerod is gone");
@@ -205,11 +230,11 @@ static inline int prezero__ask_any(int broker, uint8_t kind, const void *body, s
 
 /* The same for an answer of `length` bytes after the header. */
 static inline int prezero__ask(int broker, uint8_t kind, const void *body, size_t size,
-                               uint8_t expected, void *answer, size_t length,
+                               uint32_t wait_ms, uint8_t expected, void *answer, size_t length,
                                struct prezero_lease *lease)
 {
     size_t got = length;
-    int status = prezero__ask_any(broker, kind, body, size, expected, answer, &got, lease);
+    int status = prezero__ask_any(broker, kind, body, size, wait_ms, expected, answer, &got, lease);
 
     if (status != 0 || got == length)
         return status;
@@ -228,12 +253,12 @@ struct prezero__want {
 };
 
 static inline int prezero__granted(int broker, uint8_t kind, const void *body, size_t size,
-                                   struct prezero_lease *lease)
+                                   uint32_t wait_ms, struct prezero_lease *lease)
 {
     char answer[68];
     struct stat info;
     uint64_t inode;
-    int status = prezero__ask(broker, kind, body, size, 129, answer, sizeof answer, lease);
+    int status = prezero__ask(broker, kind, body, size, wait_ms, 129, answer, sizeof answer, lease);
 
     if (status != 0)
         return status;
@@ -270,7 +295,7 @@ static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32
 {
     struct prezero__want want = {bytes, page, node, wait_ms};
 
-    return prezero__granted(broker, 1, &want, sizeof want, lease);
+    return prezero__granted(broker, 1, &want, sizeof want, wait_ms, lease);
 }
 
 /* The same for a program that starts with memory of its own after "not now": the broker makes
@@ -280,7 +305,7 @@ static inline int prezero_lease_or_plain(int broker, uint64_t bytes, uint64_t pa
 {
     struct prezero__want want = {bytes, page, node, wait_ms};
 
-    return prezero__granted(broker, 11, &want, sizeof want, lease);
+    return prezero__granted(broker, 11, &want, sizeof want, wait_ms, lease);
 }
 
 /* Has that much kept for this connection, for at most `hold_ms` (the broker may bound it):
@@ -290,7 +315,7 @@ static inline int prezero_reserve(int broker, uint64_t bytes, uint64_t page, int
 {
     struct prezero__want want = {bytes, page, node, hold_ms};
     char answer[20];
-    int status = prezero__ask(broker, 2, &want, sizeof want, 132, answer, sizeof answer, lease);
+    int status = prezero__ask(broker, 2, &want, sizeof want, 0, 132, answer, sizeof answer, lease);
 
     if (status == 0) {
         memcpy(&lease->ticket, answer, 8);
@@ -302,7 +327,7 @@ static inline int prezero_reserve(int broker, uint64_t bytes, uint64_t page, int
 /* Leases what was reserved. Returns as prezero_lease() does. */
 static inline int prezero_redeem(int broker, uint64_t ticket, struct prezero_lease *lease)
 {
-    return prezero__granted(broker, 3, &ticket, sizeof ticket, lease);
+    return prezero__granted(broker, 3, &ticket, sizeof ticket, 0, lease);
 }
 
 /* Gives up a reservation. Returns as prezero_lease() does. */
@@ -310,7 +335,7 @@ static inline int prezero_cancel(int broker, uint64_t ticket, struct prezero_lea
 {
     char answer[1];
 
-    return prezero__ask(broker, 4, &ticket, sizeof ticket, 135, answer, 0, lease);
+    return prezero__ask(broker, 4, &ticket, sizeof ticket, 0, 135, answer, 0, lease);
 }
 
 /* What there is of such pages, for this client. Returns as prezero_lease() does. */
@@ -322,10 +347,10 @@ static inline int prezero_available(int broker, uint64_t page, int32_t node,
 
     memcpy(body, &page, 8);
     memcpy(body + 8, &node, 4);
-    return prezero__ask(broker, 5, body, sizeof body, 133, available, sizeof *available, lease);
+    return prezero__ask(broker, 5, body, sizeof body, 0, 133, available, sizeof *available, lease);
 }
 
-/* A report as a file, lease->fd, of lease->bytes: PREZERO_STOCK is JSON, PREZERO_METRICS text
+/* A report as a file, lease->fd, of lease->bytes: PREZERO_STOCK is JSON, PREZERO_LOG JSON lines, PREZERO_METRICS text
  * for Prometheus. It comes in parts, which are put together here. Returns as prezero_lease()
  * does. */
 static inline int prezero_report(int broker, uint32_t which, struct prezero_lease *lease)
@@ -343,7 +368,7 @@ static inline int prezero_report(int broker, uint32_t which, struct prezero_leas
         memcpy(body, &which, 4);
         memcpy(body + 4, &next, 8);
         length = sizeof part;
-        status = prezero__ask_any(broker, 7, body, sizeof body, 136, part, &length, lease);
+        status = prezero__ask_any(broker, 7, body, sizeof body, 0, 136, part, &length, lease);
         if (status == 0 && (length < 12 || write(file, part + 12, length - 12) != (ssize_t)length - 12))
             status = prezero__failed(lease, "no room for the report");
         if (status != 0) {

@@ -3,7 +3,7 @@
 //! Contract: the text is written to a file of its own, made durable, and renamed over the one before. So a reader
 //! finds the old text or the new one, each whole. The first line has the version, the length and a checksum. A file
 //! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used. A whole one is read
-//! part by part. A thread writes, for a disk takes its time: the newest text is written last, and what fails is said
+//! part by part. What no broker wrote is neither renamed nor removed: it has its name from the socket's, by chance. A thread writes, for a disk takes its time: the newest text is written last, and what fails is said
 //! once.
 
 use std::fs::{self, File};
@@ -18,9 +18,15 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
-/// What each file begins with, and the version of the text.
+/// What each file begins with.
+/// Fixed: by it a broker knows its own files.
+const MAGIC: &str = "prezerod-state";
+/// The version of the text.
 /// Fixed: one more with each change that an earlier broker would misread.
-const MAGIC: &str = "prezerod-state 1";
+const VERSION: u32 = 1;
+/// The content of a mark. A disk that is full takes a name without content.
+/// Fixed: by it a broker knows its own marks.
+const MARK: &str = "\n";
 /// Largest text, bytes: more than all parts together, each of which is bounded.
 /// Fixed: a bound of the broker's memory.
 pub const MOST: usize = 8 << 20;
@@ -71,7 +77,38 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
 
 /// What a broker does not understand stays for one that does: it is renamed, in place of what was kept before.
 pub fn set_aside(path: &Path) {
-    let _ = fs::rename(path, path.with_extension("unread"));
+    let aside = path.with_extension("unread");
+    if may_replace(path, MAGIC) && may_replace(&aside, MAGIC) {
+        let _ = fs::rename(path, aside);
+    }
+}
+
+/// Whether nothing is there, or what a broker of this user wrote: it begins so, or was cut before that.
+fn may_replace(path: &Path, begins: &str) -> bool {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut first = vec![];
+    let own =
+        File::options().read(true).custom_flags(flags.bits() as i32).open(path).and_then(|file| {
+            let info = file.metadata()?;
+            file.take(begins.len() as u64).read_to_end(&mut first)?;
+            Ok(info.is_file() && info.uid() == rustix::process::geteuid().as_raw())
+        });
+    match own {
+        Ok(own) => own && begins.as_bytes().starts_with(&first),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Removes what a broker wrote there.
+fn remove(path: &Path, begins: &str) -> io::Result<()> {
+    if !may_replace(path, begins) {
+        let text = format!("{} is no file of prezerod's; remove it", path.display());
+        return Err(io::Error::other(text));
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Puts a text in place of the one before.
@@ -80,8 +117,10 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than the state file takes"));
     }
     let beside = path.with_extension("new");
-    // What an earlier broker left there may be anything.
-    let _ = fs::remove_file(&beside);
+    remove(&beside, MAGIC)?;
+    if !may_replace(path, MAGIC) {
+        return Err(io::Error::other("no file of prezerod's; remove it"));
+    }
     let written = File::options().write(true).create_new(true).mode(0o600).open(&beside).and_then(
         |mut file| {
             file.write_all(format!("{}\n{text}", head(text)).as_bytes())?;
@@ -97,19 +136,18 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 /// Makes a mark of this name, which survives any end of the process and of the host, or removes it. After an error it
 /// may be there or not.
 fn mark(path: &Path, is_set: bool) -> io::Result<()> {
-    if is_set {
+    if !is_set {
+        remove(path, MARK)?;
+    } else if !may_replace(path, MARK) {
+        return Err(io::Error::other("no file of prezerod's; remove it"));
+    } else {
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
-        // A byte: a disk that is full takes a name without content.
-        let written = file.write_all(b"\n").and_then(|()| file.sync_all());
+        let written = file.write_all(MARK.as_bytes()).and_then(|()| file.sync_all());
         written.inspect_err(|_| {
             let _ = fs::remove_file(path);
         })?;
-    } else if let Err(error) = fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
     }
     sync_dir(path)
 }
@@ -205,7 +243,7 @@ impl StateFile {
 
     /// Whether an earlier broker was drained.
     pub fn is_drained(&self) -> bool {
-        self.drained().is_some_and(|path| path.symlink_metadata().is_ok())
+        self.drained().is_some_and(|path| path.exists() && may_replace(&path, MARK))
     }
 
     fn drained(&self) -> Option<PathBuf> {
@@ -243,7 +281,7 @@ pub fn in_place<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 }
 
 fn head(text: &str) -> String {
-    format!("{MAGIC} {} {:016x}", text.len(), checksum(text.as_bytes()))
+    format!("{MAGIC} {VERSION} {} {:016x}", text.len(), checksum(text.as_bytes()))
 }
 
 /// FNV-1a, 64 bits.
@@ -303,6 +341,26 @@ mod tests {
         fs::create_dir_all(path.with_extension("new").join("full")).unwrap();
         assert!(write(&path, "\"after\"").is_err());
         assert_eq!(read(&path), Ok(Some(Value::from("before"))));
+    }
+
+    #[test]
+    fn what_no_broker_wrote_keeps_its_name_and_its_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |end: &str| dir.path().join("data").with_extension(end);
+        let state = at("state");
+        for end in ["state", "new", "unread", "drained"] {
+            fs::write(at(end), "a user's").unwrap();
+            let own = ["state", "new", "unread"].into_iter().filter(|other| *other != end);
+            own.for_each(|own| fs::write(at(own), format!("{MAGIC} ...")).unwrap());
+            let mut file = StateFile { path: Some(state.clone()), ..StateFile::default() };
+            assert!(!file.is_drained());
+            let _ = read::<Value>(&state).inspect_err(|_| set_aside(&state));
+            let marked = [file.mark_drained(true), file.mark_drained(false)];
+            assert_eq!(marked.iter().all(Result::is_err), end == "drained", "{end}: {marked:?}");
+            assert_eq!(file.finish("{}").is_err(), ["state", "new"].contains(&end), "{end}");
+            assert_eq!(fs::read(at(end)).unwrap(), b"a user's");
+            fs::remove_file(at(end)).unwrap();
+        }
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl Server {
                 && now.saturating_sub(pinged) >= watchdog.as_nanos() as u64
             {
                 pinged = now;
-                self.service.tell("WATCHDOG=1");
+                self.service.ping();
             }
             let (mut said, mut gone) = (vec![], vec![]);
             for source in self.wait(now, looked)? {

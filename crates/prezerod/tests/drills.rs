@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, ended, possible, python, until, use_up, want, watch};
-use prezerod::client::{Client, ClientError};
+use prezerod::client::{Client, ClientError, Door};
 use prezerod::protocol::{Answer, Drain, Page, Reason, Report, Request};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -365,4 +365,24 @@ fn stock_survives_an_orderly_restart_and_a_lease_that_comes_back_is_refused() {
     assert_ne!(next.granted.inode, lease.granted.inode);
     assert_eq!(next.granted.bytes, 4 * MIB);
     use_up(&next);
+}
+
+/// It is root's, and may be stopped as any process: its queue is full, and the watchdog's word is one of many.
+#[test]
+fn a_service_manager_that_is_stopped_stops_no_client() {
+    let mut daemon = Daemon::start("");
+    daemon.kill();
+    let manager = UnixDatagram::bind(daemon.path("notify")).unwrap();
+    let mut command = daemon.command();
+    command.env("NOTIFY_SOCKET", daemon.path("notify")).env("WATCHDOG_USEC", "2");
+    daemon.run(command);
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"STATUS=full", daemon.path("notify")).is_ok() {}
+    for _ in 0..20 {
+        let door = Door::named(&daemon.socket());
+        let mut client = Client::enter_within(&door, PATIENCE).unwrap();
+        assert!(!client.report(Report::Metrics).unwrap().is_empty());
+    }
+    drop(manager);
 }

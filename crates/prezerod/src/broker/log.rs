@@ -79,15 +79,16 @@ impl Log {
 
     /// The tenant with the most entries, and of its users the one with the most, loses its oldest.
     fn evict(&mut self) {
+        fn user(entry: &Entry) -> (&str, u32) {
+            (&entry.asker.tenant, entry.asker.holder.uid)
+        }
         let (mut tenants, mut users) = (BTreeMap::new(), BTreeMap::new());
-        let user = |entry: &Entry| (entry.asker.tenant.clone(), entry.asker.holder.uid);
-        for entry in &self.all {
-            *tenants.entry(entry.asker.tenant.clone()).or_insert(0) += 1;
-            *users.entry(user(entry)).or_insert(0) += 1;
+        for (tenant, uid) in self.all.iter().map(user) {
+            *tenants.entry(tenant).or_insert(0) += 1;
+            *users.entry((tenant, uid)).or_insert(0) += 1;
         }
         let most = users.iter().max_by_key(|((tenant, _), count)| (tenants.get(tenant), **count));
-        let most = most.map(|(user, _)| user.clone());
-        let oldest = self.all.iter().position(|entry| Some(user(entry)) == most);
+        let oldest = most.and_then(|(most, _)| self.all.iter().position(|one| user(one) == *most));
         oldest.and_then(|at| self.all.remove(at));
     }
 }

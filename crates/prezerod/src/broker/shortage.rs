@@ -9,8 +9,8 @@ use prezero_sys::escape::escape;
 
 use super::{Broker, Inode, Job, Refusal};
 use crate::demand::{self, Target};
-use crate::filler::LONGEST_SILENCE_NS;
 use crate::filler::pacer::Throttle;
+use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
 use crate::protocol::{Page, Reason};
 use crate::stock::Need;
@@ -122,12 +122,17 @@ impl<I: Inode> Broker<I> {
         Ok(kind)
     }
 
-    /// Bytes of such pages that lie ready or are being made.
+    /// Bytes of such pages that lie ready or are being made. What another tenant's cgroup pays for and a client waits for
+    /// takes no room of the stock: that tenant may freeze its filler.
     pub(super) fn taken(&self, kind: Kind) -> u64 {
         let inodes = self.stock.iter().map(|inode| (inode.kind, inode.bytes));
-        let all = inodes.chain(self.planner.jobs.iter().map(|job| (job.kind, job.bytes)));
-        let such =
-            all.filter(|(other, _)| other.backing == kind.backing && other.page == kind.page);
+        let counts = |job: &&Job| {
+            job.priority == Priority::Idle || [Payer::BROKER, kind.payer].contains(&job.kind.payer)
+        };
+        let jobs = self.planner.jobs.iter().filter(counts).map(|job| (job.kind, job.bytes));
+        let such = inodes
+            .chain(jobs)
+            .filter(|(other, _)| other.backing == kind.backing && other.page == kind.page);
         such.map(|(_, bytes)| bytes).sum()
     }
 

@@ -9,8 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
 use prezero_sys::peer;
@@ -183,8 +184,8 @@ fn open_lock(path: &Path) -> Result<File, String> {
     Ok(file)
 }
 
-/// Removes the socket that an earlier broker left; anything else at a path that a user
-/// mistyped is not ours to remove.
+/// Removes the socket that an earlier broker left. What a program listens on, and anything else at a path that a user
+/// mistyped, is not ours to remove.
 fn clear(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -192,6 +193,15 @@ fn clear(path: &Path) -> Result<(), String> {
             return Err("it exists and is no socket".into());
         }
         _ => {}
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let address = SocketAddrUnix::new(path);
+    match socket.and_then(|socket| connect(socket, &address?)) {
+        // No program has it any more.
+        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        _ => return Err("another program serves there".into()),
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.to_string()),
@@ -247,6 +257,28 @@ mod tests {
             std::os::unix::fs::chown(&lock, Some(65534), None).unwrap();
             let refused = Listener::bind(&path, 0o600).unwrap_err();
             assert!(refused.contains("another user's"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_socket_on_which_a_program_listens_is_no_left_one() {
+        let _alone = alone();
+        let dir = tempfile::tempdir().unwrap();
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
+            let path = dir.path().join(format!("{kind:?}"));
+            let theirs =
+                socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+            bind(&theirs, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            let _ = listen(&theirs, 1);
+            let own = fs::symlink_metadata(&path).unwrap().ino();
+            for refused in
+                [Listener::bind(&path, 0o600).unwrap_err(), bind_stream(&path).unwrap_err()]
+            {
+                assert!(refused.contains("another program serves there; give"), "{refused}");
+            }
+            assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), own);
+            drop(theirs);
+            drop(Listener::bind(&path, 0o600).unwrap());
         }
     }
 

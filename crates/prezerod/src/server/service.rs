@@ -15,9 +15,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::store::{self, Store};
 
-/// How long the service manager may take to forget what it stored.
-const BARRIER: Duration = Duration::from_secs(5);
-
 /// The service manager, if there is one.
 #[derive(Debug)]
 pub struct Service {
@@ -79,6 +76,11 @@ impl Service {
         let _ = self.store.send(message, None, SendFlags::empty());
     }
 
+    /// Tells the manager that the broker lives, if the manager hears.
+    pub fn ping(&self) {
+        let _ = self.store.send("WATCHDOG=1", None, SendFlags::DONTWAIT);
+    }
+
     /// Makes the manager forget what it stored, and waits until it has. False: it may still
     /// hold some, and it may not be leased.
     pub fn forget<'a>(&self, names: impl Iterator<Item = &'a str>) -> bool {
@@ -98,7 +100,7 @@ impl Service {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         self.store.send("BARRIER=1", Some(write.as_fd()), SendFlags::empty())?;
         drop(write);
-        let timeout = Timespec::try_from(BARRIER).ok();
+        let timeout = Timespec::try_from(store::PATIENCE).ok();
         match poll(&mut [PollFd::new(&read, PollFlags::HUP)], timeout.as_ref())? {
             0 => Err(Errno::TIMEDOUT),
             _ => Ok(()),

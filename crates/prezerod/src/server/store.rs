@@ -8,10 +8,14 @@ use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
+use std::time::Duration;
 
+use prezero_sys::escape::escape;
 use rustix::fs::fstat;
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, sendmsg_addr, socket_with,
@@ -22,7 +26,7 @@ use crate::broker::Inode;
 use crate::inode::Kind;
 use crate::inode::audit::{Depth, Finding};
 use crate::protocol::{Backing, Page};
-use crate::tenant::Payer;
+use crate::tenant::{Payer, may_operate};
 
 /// What names of stored inodes begin with.
 pub const STOCK: &str = "stock";
@@ -31,6 +35,9 @@ pub const MARKS: &str = "marks";
 /// Longest name that systemd stores a descriptor under.
 /// Fixed: the manager's.
 const MOST_NAME: usize = 255;
+
+/// How long the manager may take to read a message, or to forget what it stored.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The socket of the service manager, if there is one.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +48,8 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     notify: Option<(OwnedFd, SocketAddrUnix)>,
+    /// It may have descriptors: what it has it may read and write, whichever client leases it.
+    keeps: bool,
     /// Names that the manager had no room to hear of.
     unsent: RefCell<Vec<String>>,
     /// This process ends: what is stored stays.
@@ -58,7 +67,20 @@ impl Store {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         let notify = socket.ok().zip(address.ok());
-        Store { inner: Rc::new(Inner { notify, ..Inner::default() }) }
+        if let Some((socket, _)) = &notify {
+            // A manager that is stopped must not stop the broker.
+            let _ = set_socket_timeout(socket, Timeout::Send, Some(PATIENCE));
+        }
+        // A variable may come from another user (`su`, `sudo -E`), and any user may have an abstract name.
+        let owner = std::fs::symlink_metadata(path).map(|info| info.uid());
+        let keeps = owner.is_ok_and(may_operate);
+        if notify.is_some() && !keeps {
+            prezero_sys::log!(
+                "prezerod: NOTIFY_SOCKET = {} is neither root's nor this user's: no stock is kept there",
+                escape(path)
+            );
+        }
+        Store { inner: Rc::new(Inner { notify, keeps, ..Inner::default() }) }
     }
 
     /// Whether a manager listens.
@@ -90,6 +112,9 @@ impl Store {
 
     /// Has the manager keep a descriptor under a name of its own; `None`: it does not.
     pub fn put(&self, name: String, file: BorrowedFd<'_>) -> Option<Entry> {
+        if !self.inner.keeps {
+            return None;
+        }
         let message = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
         // Behind what could not be said yet: the same name may be among it.
         let heard = self.flush() && self.send(&message, Some(file), SendFlags::DONTWAIT).is_ok();
@@ -241,7 +266,29 @@ pub fn named(name: &str) -> Option<(Kind, Option<String>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+
     use super::*;
+    use crate::turn::alone;
+
+    #[test]
+    fn no_inode_is_given_to_another_users_manager() {
+        let _alone = alone();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let at = path.to_str().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Store::at(at).put("one".into(), file.as_fd()).is_some(), "its own");
+        while manager.recv(&mut [0; 128]).is_ok() {}
+        let hidden = format!("@prezero-{}", std::process::id());
+        assert!(Store::at(&hidden).put("two".into(), file.as_fd()).is_none(), "any user's");
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+            assert!(Store::at(at).put("three".into(), file.as_fd()).is_none());
+            assert!(manager.recv(&mut [0; 128]).is_err(), "it was sent all the same");
+        }
+    }
 
     #[test]
     fn a_name_says_what_an_inode_is_and_who_pays() {

@@ -225,3 +225,21 @@ fn fillers_beside_each_other_share_the_rate() {
     let rates: Vec<_> = rig.plan(Memory::Fine).jobs.iter().map(|job| job.rate).collect();
     assert_eq!(rates, [Some(64 * MIB), Some(32 * MIB)]);
 }
+
+#[test]
+fn an_order_whose_filler_its_tenant_froze_takes_no_room_of_others_stock() {
+    let mut rig = rig(0);
+    let stocked = Stocked { want: want(4), tenant: None, keep: 2, most: u64::MAX };
+    let mut settings = rig.broker.settings().clone();
+    (settings.stock, settings.limit) = (vec![stocked], Some(16 * MIB));
+    rig.broker.reload(settings, 1000);
+    let b = rig.client(2, 2);
+    assert!(rig.lease(b, 16, 60_000).is_none(), "it waits");
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(jobs.len(), 2, "the order and the stock: {jobs:?}");
+    rig.made(jobs.iter().find(|job| job.priority == Priority::Idle).unwrap());
+    rig.now += 9 * S;
+    let jobs = rig.plan(Memory::Fine).jobs;
+    let [job] = &jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!((job.priority, job.kind.payer), (Priority::Idle, Payer::BROKER));
+}
