@@ -42,6 +42,8 @@ const EACH_NS: u64 = 100_000_000;
 const SHARE: u64 = 50;
 /// And this often for what changes by itself, ns.
 const IDLE_NS: u64 = 60_000_000_000;
+/// What is in the way where a file of others lies.
+const FOREIGN: &str = "no file of prezerod's; remove it";
 /// What is in the way without a file.
 pub const NOWHERE: &str = "there is no state file; set StateDirectory= in the unit";
 
@@ -71,7 +73,8 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
         }
     });
     said.map(Some).map_err(|error| {
-        format!("{}: {error}; what it has is not used, and it is kept aside", path.display())
+        let stays = if may_replace(path, MAGIC) { "is kept aside" } else { "stays, unwritten" };
+        format!("{}: {error}; what it has is not used, and it {stays}", path.display())
     })
 }
 
@@ -102,8 +105,7 @@ fn may_replace(path: &Path, begins: &str) -> bool {
 /// Removes what a broker wrote there.
 fn remove(path: &Path, begins: &str) -> io::Result<()> {
     if !may_replace(path, begins) {
-        let text = format!("{} is no file of prezerod's; remove it", path.display());
-        return Err(io::Error::other(text));
+        return Err(io::Error::other(FOREIGN));
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -117,9 +119,10 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than the state file takes"));
     }
     let beside = path.with_extension("new");
-    remove(&beside, MAGIC)?;
+    remove(&beside, MAGIC)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", beside.display())))?;
     if !may_replace(path, MAGIC) {
-        return Err(io::Error::other("no file of prezerod's; remove it"));
+        return Err(io::Error::other(FOREIGN));
     }
     let written = File::options().write(true).create_new(true).mode(0o600).open(&beside).and_then(
         |mut file| {
@@ -139,7 +142,7 @@ fn mark(path: &Path, is_set: bool) -> io::Result<()> {
     if !is_set {
         remove(path, MARK)?;
     } else if !may_replace(path, MARK) {
-        return Err(io::Error::other("no file of prezerod's; remove it"));
+        return Err(io::Error::other(FOREIGN));
     } else {
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -317,7 +320,7 @@ mod tests {
         let refused = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             let line = read::<Value>(&path).unwrap_err();
-            assert!(line.contains("kept aside") && !line.contains('\n'), "{line}");
+            assert!(line.contains("is not used") && !line.contains('\n'), "{line}");
         };
         for len in 0..whole.len() {
             refused(&whole[..len]);

@@ -22,7 +22,10 @@ const NEWEST: f64 = 0.25;
 /// up its own user's, and no other's. A payer's fillers live in its cgroup, which its tenant may freeze: no other
 /// payer waits for them.
 /// Moved by: `tests/system/beside.py`.
-const LANES: u8 = 4;
+pub const LANES: u8 = 4;
+/// And those with which a tenant finds one whose orders have none: users of another may have large orders in all others.
+/// Fixed: a bound of processes.
+const MOST_LANES: u8 = 16;
 
 /// A request that waits.
 #[derive(Debug)]
@@ -169,15 +172,18 @@ impl Planner {
         would_do.filter(is_free).copied().collect()
     }
 
-    /// The filler of a node and payer that makes this party's next order; `None`: one has an order of its, or
-    /// all have others'.
-    pub fn lane(&self, node: u16, payer: Payer, party: Party) -> Option<u8> {
+    /// The filler of a node and payer that makes this party's next order; `None`: `each` have orders of its, or all have
+    /// others'.
+    pub fn lane(&self, node: u16, payer: Payer, party: Party, each: u8) -> Option<u8> {
         let orders = || {
             let orders = self.jobs.iter().filter(|job| job.priority == Priority::Urgent);
             orders.filter(|job| (job.kind.node, job.kind.payer) == (node, payer))
         };
-        let has_one = orders().any(|job| job.party == Some(party));
-        (0..LANES).find(|lane| !has_one && orders().all(|job| job.lane != *lane))
+        let own = orders().filter(|job| job.party == Some(party)).count();
+        let of_tenant = |job: &Job| job.party.is_some_and(|other| other.tenant == party.tenant);
+        let lanes = if orders().any(of_tenant) { LANES } else { MOST_LANES };
+        let mut free = (0..lanes).filter(|lane| orders().all(|job| job.lane != *lane));
+        free.next().filter(|_| own < usize::from(each))
     }
 
     /// A filler says how far its job is.

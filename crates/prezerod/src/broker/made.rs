@@ -9,6 +9,7 @@ use crate::filler::{Done, Outcome, Priority};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Reason};
 use crate::stock::StockInode;
+use crate::tenant::Payer;
 
 /// The time for which nothing is made for a payer whose filler fell silent, ns.
 /// Moved by: counter `filler_deaths`.
@@ -32,7 +33,18 @@ impl<I: Inode> Broker<I> {
             }
             (Outcome::Stopped, _) if job.priority == Priority::Urgent => {}
             (Outcome::Stopped, _) => {
-                self.planner.paused_until = self.planner.paused_until.max(now + PAUSE_NS / 10)
+                let until = now + PAUSE_NS / 10;
+                // A filler in a tenant's cgroup judges by that, too, which its tenant may fill.
+                match job.kind.payer {
+                    Payer::BROKER => {
+                        self.planner.paused_until = self.planner.paused_until.max(until)
+                    }
+                    payer => {
+                        let cgroup = escape(self.ledger.charged(payer).unwrap_or("/"));
+                        let text = format!("memory is short in cgroup {cgroup}: raise its limit");
+                        self.planner.paused.insert(payer, (until, (Reason::Pressure, text)));
+                    }
+                }
             }
             (outcome, _) => {
                 self.counters.failures += 1;

@@ -15,6 +15,7 @@ use crate::demand::{self, Party, Rank, Target};
 use crate::filler::pacer::Throttle;
 use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
+use crate::planner::LANES;
 use crate::planner::job::Status;
 use crate::protocol::{Answer, Otherwise, Page, Reason};
 use crate::stock::alike;
@@ -245,7 +246,9 @@ impl<I: Inode> Broker<I> {
     /// What an order is made of, and the filler of that node which makes it.
     fn order(&self, need: &Need, party: Party) -> Result<(Kind, Option<u8>), Refusal> {
         let kind = self.choose(need)?;
-        Ok((kind, self.planner.lane(kind.node, kind.payer, party)))
+        // A manager of containers asks for programs that know nothing of each other.
+        let each = if self.ledger.files(kind.payer).is_empty() { 1 } else { LANES };
+        Ok((kind, self.planner.lane(kind.node, kind.payer, party, each)))
     }
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {

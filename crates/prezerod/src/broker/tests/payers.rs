@@ -243,3 +243,57 @@ fn an_order_whose_filler_its_tenant_froze_takes_no_room_of_others_stock() {
     let [job] = &jobs[..] else { panic!("{jobs:?}") };
     assert_eq!((job.priority, job.kind.payer), (Priority::Idle, Payer::BROKER));
 }
+
+#[test]
+fn a_cgroup_that_its_tenant_fills_pauses_the_stock_of_its_tenant_alone() {
+    let mut rig = rig(0);
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    assert_eq!(reason(rig.lease(b, 2, 0)), Reason::Empty);
+    let job = rig.plan(Memory::Fine).jobs[0];
+    let stopped = Done { serial: job.serial, outcome: Outcome::Stopped };
+    rig.broker.done(rig.now, stopped, None);
+    assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Empty);
+    let jobs = rig.plan(Memory::Fine).jobs;
+    let [job] = &jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!(job.kind.payer, Payer::BROKER);
+    let report = rig.report(b);
+    let of_b = report["wanted"].as_array().unwrap().iter().find(|row| row["charged"] == "/b");
+    let why = of_b.unwrap()["shortage"]["why"].as_str().unwrap();
+    assert!(why.contains("memory is short in cgroup /b"), "{why}");
+    rig.now += 2 * S;
+    assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1, "tried again");
+}
+
+#[test]
+fn a_tenant_finds_a_filler_whatever_number_of_users_another_has() {
+    let users = |name: &str, uids: std::ops::Range<u32>| Tenant {
+        name: name.into(),
+        uids: uids.collect(),
+        ..Tenant::only(0)
+    };
+    let mut rig = Rig::new(|s| s.tenants = vec![users("a", 10..20), users("b", 20..30)]);
+    for uid in 10..20 {
+        let client = rig.client(uid as i32, uid);
+        assert!(rig.lease(client, 2 * u64::from(uid), 60_000).is_none(), "it waits");
+    }
+    let orders = |plan: Plan<Fake>| {
+        plan.jobs.into_iter().filter(|job| job.priority == Priority::Urgent).count()
+    };
+    assert_eq!(orders(rig.plan(Memory::Fine)), 4, "four of a's");
+    let planner = &mut rig.broker.planner;
+    planner.jobs.sort_by_key(|job| job.party.is_none());
+    let rest = planner.jobs.split_off(1);
+    let party = planner.jobs[0].party.unwrap();
+    assert_eq!(planner.lane(0, Payer::BROKER, party, 1), None, "a user's second");
+    assert_eq!(
+        planner.lane(0, Payer::BROKER, party, 2),
+        Some(1),
+        "a manager's, for another program"
+    );
+    planner.jobs.extend(rest);
+    for (uid, more) in [(20, 1), (21, 0)] {
+        let client = rig.client(uid as i32, uid);
+        assert!(rig.lease(client, 8, 60_000).is_none());
+        assert_eq!(orders(rig.plan(Memory::Fine)), more, "{uid}");
+    }
+}
