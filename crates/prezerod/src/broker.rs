@@ -201,11 +201,6 @@ impl<I: Inode> Broker<I> {
         &self.settings
     }
 
-    /// The nodes of this host.
-    pub fn nodes(&self) -> &[u16] {
-        &self.view.nodes
-    }
-
     /// A filler says how far its job is.
     pub fn progress(&mut self, now: u64, progress: Progress) {
         self.planner.progress(now, progress);
@@ -272,11 +267,6 @@ impl<I: Inode> Broker<I> {
     pub fn deadline(&self) -> Option<u64> {
         let waits = self.planner.waits.iter().map(|wait| wait.until);
         waits.chain(self.stock.reserved.iter().map(|reserved| reserved.until)).min()
-    }
-
-    /// Takes all that is ready, to keep it elsewhere or to give it back.
-    pub fn drain(&mut self) -> Vec<StockInode<I>> {
-        self.stock.drain().collect()
     }
 
     /// Takes in what an earlier broker made, and `charged` to that cgroup (`None`: its own).

@@ -116,12 +116,6 @@ impl<I> Stock<I> {
         self.inodes.extract_if(.., |inode| goes(inode)).collect()
     }
 
-    /// Takes all, with what is reserved.
-    pub fn drain(&mut self) -> impl Iterator<Item = StockInode<I>> + '_ {
-        let reserved = self.reserved.drain(..).map(|reserved| reserved.inode);
-        reserved.chain(self.inodes.drain(..))
-    }
-
     /// Puts back what was reserved, and is over for this reason.
     pub fn put_back(&mut self, is_over: impl Fn(&Reservation<I>) -> bool) {
         while let Some(at) = self.reserved.iter().position(&is_over) {
@@ -264,7 +258,10 @@ mod tests {
                 Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
             stock.put(StockInode { file: inode, kind, bytes: MIB, made_ns, cost_ns: 0 });
         }
-        assert_eq!(stock.drain().map(|inode| inode.file).collect::<Vec<_>>(), [0, 3, 2, 1]);
+        assert_eq!(
+            stock.take_all(|_| true).into_iter().map(|inode| inode.file).collect::<Vec<_>>(),
+            [0, 3, 2, 1]
+        );
     }
 
     #[test]
@@ -272,6 +269,9 @@ mod tests {
         let mut stock = stock(&[2, 4, 2]);
         let gone = stock.take_oldest(|inode| inode.bytes == 2 * MIB).map(|inode| inode.file);
         assert_eq!(gone, Some(0));
-        assert_eq!(stock.drain().map(|inode| inode.file).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            stock.take_all(|_| true).into_iter().map(|inode| inode.file).collect::<Vec<_>>(),
+            [1, 2]
+        );
     }
 }

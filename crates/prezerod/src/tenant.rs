@@ -52,11 +52,13 @@ impl fmt::Display for Peer {
 }
 
 /// Which tenants may take the last of the stock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Rank {
     /// Served before others, and from the reserve.
     Critical,
     /// All others.
+    #[default]
     Normal,
 }
 

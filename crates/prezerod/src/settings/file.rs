@@ -109,15 +109,7 @@ struct FileTenant {
     #[serde(default)]
     files: Vec<PathBuf>,
     #[serde(default)]
-    latency: Latency,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
-enum Latency {
-    #[default]
-    Normal,
-    Critical,
+    latency: Rank,
 }
 
 #[derive(Deserialize)]
@@ -312,10 +304,7 @@ fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
         gids: numbers(groups, "etc/group")?,
         cgroups,
         quota: quota.map(|Bytes(quota)| quota),
-        rank: match latency {
-            Latency::Normal => Rank::Normal,
-            Latency::Critical => Rank::Critical,
-        },
+        rank: latency,
         charge: Charge { cgroup: charge, files },
         name,
     })
