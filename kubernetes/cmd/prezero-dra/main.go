@@ -139,7 +139,7 @@ func (c command) run(verb string, rest []string) error {
 	case "status":
 		return status(c.Options, os.Stdout)
 	case "drain":
-		return os.WriteFile(draining, nil, 0o640)
+		return mark(draining)
 	case "remove":
 		if len(c.Files) == 0 {
 			return errNoFiles
@@ -149,9 +149,27 @@ func (c command) run(verb string, rest []string) error {
 		if err := os.Remove(draining); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		return nil
+		return syncDir(c.Data)
 	}
 	return fmt.Errorf("%q: no such command; see prezero-dra --help", verb)
+}
+
+// mark makes an empty file that survives any end of the machine from here on.
+func mark(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close(), syncDir(filepath.Dir(path)))
+}
+
+// syncDir: a name is durable with its directory.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (c command) serve() error {
