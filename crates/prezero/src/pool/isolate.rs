@@ -86,10 +86,9 @@ impl<B: Backing> Pool<B> {
                 populated += SLICE;
             }
         });
-        if populated > 0 {
-            // It decays from now on, not from a free long ago.
-            self.map.set_freed(isolated.span, self.clock.tick());
-        } else {
+        // It decays from now on, not from a free long ago.
+        self.map.set_freed(isolated.span, self.clock.tick());
+        if populated == 0 {
             self.counters.add_exact(Counter::BackingErrors, 1);
         }
         populated
