@@ -10,7 +10,7 @@ BIN := target/release/prezero
 # As root the benchmarks of leases take pages of a pool too, and give them back.
 RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
 # What other people's Python tests need.
-MODULES := numpy scipy pytest hypothesis memray
+MODULES := numpy scipy pytest hypothesis memray matplotlib
 SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
@@ -35,7 +35,7 @@ build: needs-build ## build prezero, prezerod, prezero-bench and their libraries
 
 # What was built of these sources needs no Rust to be installed: root, by sudo, has none.
 built:
-	@[ -e target/built ] && [ -z "$$(find .cargo Cargo.toml Cargo.lock bench crates link -type f -newer target/built -print -quit)" ] || \
+	@[ -e target/built ] && [ -z "$$(find .cargo Cargo.toml Cargo.lock bench crates -type f -newer target/built -print -quit)" ] || \
 	    $(MAKE) --no-print-directory build
 
 # The command alone, without `top` and what packages call, beside the library: in a folder of its own, so that `make build` finds
@@ -149,7 +149,7 @@ bench: needs-bench build $(READY) ## every benchmark against five allocators (an
 	$(BIN) bench lease $(RESERVE)
 	$(BIN) bench start $(RESERVE)
 	$(BIN) bench fill $(RESERVE)
-	for each in busy fork grow parts rounds short single small thin verify; do $(BIN) bench $$each || exit 1; done
+	for each in busy fork grow parts short single small steady thin verify; do $(BIN) bench $$each || exit 1; done
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 

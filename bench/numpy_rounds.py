@@ -94,7 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each case")
     parser.add_argument("--pause-ms", type=float, default=3, help="sleep before each round")
-    parser.add_argument("--json", action="store_true", help="every sample, for machines")
+    parser.add_argument("--lines", action="store_true", help="every sample, for machines")
     args = parser.parse_args()
 
     cases = {
@@ -107,9 +107,9 @@ def main():
     times = {
         name: measure(case, args.rounds, args.pause_ms / 1000) for name, case in cases.items()
     }
-    if args.json:
-        cases = [{"name": name, "samples_us": samples} for name, samples in times.items()]
-        print(json.dumps({"numpy": np.__version__, "cases": cases}))
+    if args.lines:
+        for name, samples in times.items():
+            print(f"{name.strip()}\t{json.dumps([samples])}")
         return
     for name, samples in times.items():
         print(f"{name:<28} {statistics.median(samples):10.1f} us")

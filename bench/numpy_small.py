@@ -43,8 +43,9 @@ def turns(case):
 
 
 times = {name: turns(case) for name, case in CASES.items()}
-if "--json" in sys.argv:
-    print(json.dumps({"cases": [{"name": name, **samples} for name, samples in times.items()]}))
+if "--lines" in sys.argv:
+    for name, samples in times.items():
+        print(f"{name}\t{json.dumps(list(samples.values()))}")
 else:
     for name, samples in times.items():
         one, two = (statistics.median(each) for each in samples.values())

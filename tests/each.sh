@@ -5,6 +5,7 @@
 #   tests/each.sh 'COMMAND
 #   COMMAND' [GROUP...]
 #   tests/each.sh --test      tries this script
+# The slowest are named with their times, by the clock and of CPUs.
 # With AGAIN=1 a command that failed is run once more after all others. One that passes then is named as unsteady, and is no
 # failure: a machine that many share stalls at times. Wrong data and a death by a signal stay failures.
 set -u
@@ -43,6 +44,7 @@ if [ "$1" = --test ]; then
     AGAIN=1 "$0" "echo x >>$dir/twice; false" >"$dir/said" 2>&1 && fail "what fails twice is forgiven"
     [ "$(grep -c x "$dir/twice")" = 2 ] || fail "it is not run twice"
     "$0" true | grep -q '^each: all 1 passed' || fail "success is a failure"
+    SLOW_S=0 "$0" 'sleep 1' | grep -q '^ *[1-9][0-9]* s, of CPUs [0-9]* s: sleep 1$' || fail "no time"
     echo "each: good"
     exit 0
 fi
@@ -65,13 +67,19 @@ gone() {
         sleep 0.1
     done
 }
+# s of CPUs, as `times` wrote them, that all commands took so far.
+spent() { tail -n 1 "$dir/cpus" | tr 'ms' '  ' | awk '{ printf "%d", 60 * $1 + $2 + 60 * $3 + $4 }'; }
 # run COMMAND: its exit status; what it printed is in the log too.
 run() {
     echo "== $1"
+    times >"$dir/cpus"
+    since=$(date +%s) cpus=$(spent)
     tee "$dir/log" <"$dir/pipe" &
     tee=$!
     sh -c "$1" >"$dir/pipe" 2>&1 && status=0 || status=$?
     gone $tee
+    times >"$dir/cpus"
+    echo "$(($(date +%s) - since)) s, of CPUs $(($(spent) - cpus)) s: $1" >>"$dir/times"
     # Interrupted, with all that it started.
     [ $status -ne 130 ] || exit 130
     return $status
@@ -105,6 +113,7 @@ done 3<"$dir/again"
 [ $# -eq 0 ] || SETUP=look "$setup" "$@" || true
 cat "$dir/last" >&2
 took="$((($(date +%s) - began) / 60)) min"
+sort -rn "$dir/times" | awk -v least="${SLOW_S:-20}" 'NR <= 12 && $1 >= least { print "    " $0 }'
 [ -z "$unsteady" ] || echo "each: unsteady, failed once and passed at the second try; its lines stand above:$unsteady" >&2
 if [ -n "$failed" ]; then
     echo "each: of $count commands, in $took, these failed:$failed" >&2

@@ -30,7 +30,7 @@ for each in "$library" "${library%.so}"_*.so; do
     newest=$(objdump -T "$each" | sed -n 's/.*(\?GLIBC_\([0-9.]*\)[) ].*/\1/p' | sort -Vu | tail -n 1)
     if [ "$(printf '%s\n' "$newest" 2.17 | sort -V | tail -n 1)" != 2.17 ]; then
         objdump -T "$each" | grep "GLIBC_$newest" >&2
-        echo "$each asks for glibc $newest; it is to load with 2.17: see link/glibc.rs" >&2
+        echo "$each asks for glibc $newest; it is to load with 2.17: see crates/prezero-glibc" >&2
         exit 1
     fi
     if readelf -d "$each" | grep NEEDED | grep -qv libc.so.6; then

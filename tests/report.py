@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 
-# A square of the key to a heat map's colours: width and height.
-KEY = (14.0, 10.0)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+import plot  # noqa: E402
+
 PROBE = """
 <!doctype html><body><script>
 const widths = [400, 1400], told = [];
@@ -63,7 +64,7 @@ const frame = width => new Promise(done => {
       overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
       figures: page.querySelectorAll('figure').length,
       shown: shown.length,
-      marks: shown.map(svg => svg.querySelectorAll('rect,circle,polyline').length),
+      marks: shown.map(svg => svg.querySelectorAll('path,use,image').length),
       smallest: Math.min(...texts.map(scaled)),
       outside: outside.map(text => text.textContent.trim()).slice(0, 5),
       over: over.slice(0, 5),
@@ -92,7 +93,7 @@ class Reader(html.parser.HTMLParser):
         super().__init__()
         self.documents, self.script = {}, None
         self.sections, self.cell, self.figure, self.text, self.wide = [], None, None, None, False
-        self.verdict, self.heads = False, ""
+        self.verdict, self.heads, self.mark = False, "", None
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -109,17 +110,19 @@ class Reader(html.parser.HTMLParser):
             self.cell = attributes
             self.sections[-1]["rows"][-1].append([attributes, ""])
         elif tag == "figure":
-            self.figure = {"kind": attributes["data-kind"], "texts": [], "circles": [], "rects": []}
+            self.figure = {"kind": attributes["data-kind"], "texts": [], "curve": [], "bar": []}
             self.sections[-1]["figures"].append(self.figure)
         elif tag == "div" and self.figure is not None:
             self.wide = attributes.get("class") == "wide"
         elif self.figure is not None and self.wide:
             if tag == "text":
                 self.text = ""
-            elif tag == "circle":
-                self.figure["circles"].append((float(attributes["cx"]), float(attributes["cy"])))
-            elif tag == "rect":
-                self.figure["rects"].append((float(attributes["width"]), float(attributes["height"])))
+            elif tag == "g":
+                self.mark = attributes.get("id", "").split("-")[0]
+            elif tag == "path" and self.mark in ("curve", "bar"):
+                path = [tuple(map(float, point)) for point in re.findall(r"[ML] ([-0-9.e]+) ([-0-9.e]+)", attributes["d"])]
+                self.figure[self.mark].append(path)
+                self.mark = None
         if tag == "script":
             self.script = attributes.get("id")
             assert attributes.get("type") == "application/json", "a script that could run"
@@ -202,14 +205,6 @@ def check_heights(points, values, what):
         assert abs(y - wanted) <= 1.6, f"{what}: {value} is drawn at {y}, not at {wanted}"
 
 
-def groups(points):
-    """Points by their curve, in the order in which it appears."""
-    curves = {}
-    for name, value in points:
-        curves.setdefault(name, []).append(value)
-    return [value for values in curves.values() for value in values]
-
-
 def against(figure, what):
     found = [each for each in figure.get("against", []) if each["what"] == what]
     return found[0]["times"] if found else None
@@ -234,38 +229,32 @@ def check_verdicts(section, sheet):
             assert (int(mean[2]), int(mean[3])) == (sum(value < 1 for value in values), len(values)), sentence
 
 
-def check_bars(figure, shown):
-    bars = [width for width, height in figure["rects"] if height == 11]
-    assert len(bars) == len(shown), f"{len(bars)} bars for {len(shown)} figures"
-    longest = max(shown, key=abs)
-    by_length = sorted(bars), sorted(max(abs(value / longest) * max(bars), 1) if longest else 1 for value in shown)
-    for width, wanted in zip(*by_length):
-        assert abs(width - wanted) <= 1.6, f"a bar is {width} long, not {wanted}"
+def check_bars(bars, shown):
+    """Each is as long as its figure, on one scale."""
+    assert len(bars) == len(shown) > 0, f"{len(bars)} bars for {len(shown)} figures"
+    lengths = [max(x for x, _ in bar) - min(x for x, _ in bar) for bar in bars]
+    scale = max(lengths) / max(map(abs, shown), default=1) if any(shown) else 0
+    for length, value in zip(lengths, shown):
+        assert abs(length - abs(value) * scale) <= 1.6, f"a bar is {length} long for {value}"
 
 
 def check_plots(section, sheet):
     """Every picture has all the figures that it is of, at their places."""
-    drawn = iter(section["figures"])
-    for plot in sheet.get("plots", []):
-        (kind, what), = plot["kind"].items()
-        figure = next(drawn, None)
-        assert figure and figure["kind"] == kind, f"{sheet['title']}: no {kind}"
-        compared = [(each, against(each, what)) for each in sheet["figures"]] if isinstance(what, str) else []
-        compared = [(each, times) for each, times in compared if times is not None]
+    kinds = [each for each in plot.PICTURES if each[0] in sheet["title"]] or plot.others(sheet)
+    wanted = [(kind, list(plot.points(sheet, kind, what))) for _, kind, what, *_ in kinds]
+    wanted = [(kind, points) for kind, points in wanted if points]
+    assert [figure["kind"] for figure in section["figures"]] == [kind for kind, _ in wanted], sheet["title"]
+    for figure, (kind, points) in zip(section["figures"], wanted):
+        values = [value for *_, value in points]
         if kind == "heat":
-            cells = [size for size in figure["rects"] if size != KEY]
-            assert len(cells) == len(compared) > 0, "a cell of the heat map is missing"
-            assert len(cells) < len(figure["rects"]), "the heat map has no key to its colours"
-        elif kind == "curves":
-            points = groups((each["of"][0], times) for each, times in compared)
-            check_heights(figure["circles"], points, "speed-up")
-        elif kind == "lines":
-            points = groups((each["who"], each["value"]) for each in sheet["figures"] if each["name"] == what)
-            check_heights(figure["circles"], points, what)
-        elif kind == "bars":
-            check_bars(figure, [each["value"] for each in sheet["figures"] if each["name"] in what])
+            missing = {plot.shown(value) for value in values} - set(figure["texts"])
+            assert not missing, f"{sheet['title']}: the heat map lacks {missing}"
+        elif kind in ("curves", "lines"):
+            of = dict.fromkeys(curve for curve, *_ in points)
+            by_curve = [value for each in of for curve, _, value in points if curve == each]
+            check_heights([point for curve in figure["curve"] for point in curve], by_curve, sheet["title"])
         else:
-            check_bars(figure, [100 * (times - 1) for _, times in compared])
+            check_bars(figure["bar"], values)
 
 
 def main():

@@ -84,6 +84,7 @@ test python3-numpy file /usr/lib/python3/dist-packages/numpy
 test crun command crun
 test busybox-static command busybox
 bench ripgrep command rg
+bench python3-matplotlib file /usr/lib/python3/dist-packages/matplotlib
 long mariadb-server-core command mariadbd
 long mariadb-client|mariadb-client-core command mariadb-dump
 long firefox-esr command firefox-esr

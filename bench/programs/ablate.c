@@ -1,13 +1,13 @@
 /*
  * ablate: a program in its steady state.
  *
- * `ablate WORKLOAD WARM_MS COUNT_MS` does one thing over and over. What it does in the first WARM_MS does not count,
- * because an allocator learns then. At the end it prints one line:
+ * `ablate WORKLOAD WARM COUNT` does one thing over and over. What it does in the time WARM does not count,
+ * because an allocator learns then. Times are ms, or s with that behind them. At the end it prints one line:
  *
- *   REQUESTS MEDIAN_NS P95_NS CPU_NS FAULTS PEAK_KIB
+ *   MEDIAN_US P95_US CPU_US FAULTS PEAK_MIB
  *
  * The times are those of single requests. CPU time and faults are those of the whole process, all its threads
- * included, while it counts. The peak is that of its whole life. The first access to a block is always a write.
+ * included, while it counts, for each request. The peak is that of its whole life. The first access to a block is always a write.
  *
  * A workload is a name from the table at the end, with -SIZE behind it where the table says so: steady-384K.
  */
@@ -635,18 +635,28 @@ static uint64_t cpu_ns(const struct rusage *u)
 	       (u->ru_utime.tv_usec + u->ru_stime.tv_usec) * UINT64_C(1000);
 }
 
+/* So many ms, or "2.5s". */
+static int ms(const char *text)
+{
+	char *unit;
+	double time = strtod(text, &unit);
+
+	return (int)(strcmp(unit, "s") ? time : 1000 * time);
+}
+
 int main(int argc, char **argv)
 {
 	const struct workload *workload = argc == 4 ? find(argv[1]) : NULL;
 	struct samples *all = &samples[0], *more = &samples[1];
 	struct rusage closed;
 	pthread_t account;
+	double requests;
 
 	if (argc == 2 && !strcmp(argv[1], "doze"))
 		return doze();
 	if (argc == 2 && !strcmp(argv[1], "spin"))
 		return spin();
-	if (!workload || atoi(argv[3]) <= 0) {
+	if (!workload || ms(argv[3]) <= 0) {
 		fputs("usage: ablate WORKLOAD[-SIZE] WARM_MS COUNT_MS; workloads:", stderr);
 		for (size_t i = 0; i < sizeof(workloads) / sizeof(*workloads); i++)
 			fprintf(stderr, " %s%s", workloads[i].name, workloads[i].has_size ? "-SIZE" : "");
@@ -658,8 +668,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		samples[i].requests = samples[i].count = 0;
 	all->stride = more->stride = 1;
-	counts_from = now() + atoi(argv[2]) * MS;
-	ends = counts_from + atoi(argv[3]) * MS;
+	counts_from = now() + ms(argv[2]) * MS;
+	ends = counts_from + ms(argv[3]) * MS;
 	if (pthread_create(&account, NULL, open_account, NULL))
 		fail("no thread");
 	workload->run(all);
@@ -672,10 +682,11 @@ int main(int argc, char **argv)
 	if (all->count < 2)
 		fail("nothing was counted: it takes longer");
 	qsort(all->ns, all->count, sizeof(*all->ns), order);
-	/* The peak of the neighbour's child is not counted, and the requests are the program's. */
-	printf("%" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu64 " %ld %ld\n",
-	       all->requests ? all->requests + (more->requests && workload->run == handlers ? more->requests : 0) : more->requests,
-	       all->ns[all->count / 2], all->ns[all->count * 95 / 100], cpu_ns(&closed) - cpu_ns(&opened),
-	       closed.ru_minflt - opened.ru_minflt, closed.ru_maxrss);
+	/* The requests are the program's; the peak of the neighbour's child is not counted. */
+	requests = (double)(all->requests ? all->requests + (more->requests && workload->run == handlers ? more->requests : 0) : more->requests);
+	requests = requests < 1 ? 1 : requests;
+	printf("%.3f %.3f %.3f %.5f %.3f\n", all->ns[all->count / 2] / 1e3, all->ns[all->count * 95 / 100] / 1e3,
+	       (double)(cpu_ns(&closed) - cpu_ns(&opened)) / 1e3 / requests,
+	       (double)(closed.ru_minflt - opened.ru_minflt) / requests, (double)closed.ru_maxrss / 1024);
 	return 0;
 }

@@ -162,9 +162,9 @@ int main(int argc, char **argv)
 	if (json)
 		printf("{\"experiment\":\"%s\",\"mib\":%" PRIu64 ",\"every\":%" PRIu64
 		       ",\"thp\":\"%s\",\"used\":%d,\"rss_before_kib\":%ld,\"rss_read_kib\":%ld"
-		       ",\"rss_after_kib\":%ld,\"took_ms\":%.3f}\n",
+		       ",\"rss_after_kib\":%ld,\"read_mib\":%.4f,\"end_mib\":%.4f,\"took_ms\":%.3f}\n",
 		       sparse ? "sparse" : "resident", mib, every, thp, used, before, peak, after,
-		       took_ms);
+		       (double)(peak - before) / 1024, (double)(after - before) / 1024, took_ms);
 	else
 		printf("%s, %" PRIu64 " MiB, THP %s: %ld KiB resident before, %ld after reading, "
 		       "%ld at the end, %.1f ms\n",

@@ -1,43 +1,50 @@
 //! Compiles the benchmarks' workers, so that the command carries them inside, and the loop
-//! that is timed, which the command runs too. Links the command without the shared unwinder: see
-//! `link/libgcc_s.so`.
+//! that is timed, which the command runs too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each is a program: `bench/NAME.c` and what it shares with others.
-const WORKERS: [(&str, &[&str]); 17] = [
-    ("ablate", &["programs/ablate.c"]),
-    ("busy", &["programs/busy.c", "loop.c"]),
-    ("fork", &["programs/fork.c"]),
-    ("grow", &["programs/grow.c"]),
-    ("parts", &["programs/parts.c", "loop.c"]),
-    ("single", &["programs/single.c"]),
-    ("small", &["programs/small.c"]),
-    ("thin", &["programs/thin.c"]),
-    ("verify", &["programs/verify.c"]),
-    ("touch", &["touch.c", "loop.c"]),
-    ("pair", &["pair.c"]),
-    ("disturb", &["disturb.c"]),
-    ("waste", &["waste.c"]),
-    ("faults", &["seeds/faults.c"]),
-    ("write", &["seeds/write.c"]),
-    ("lmbench", &["seeds/lmbench.c"]),
-    ("resident", &["seeds/resident.c"]),
+/// Each is a program: `bench/NAME.c`, in a folder or not, and what it shares with others.
+const WORKERS: [&str; 19] = [
+    "programs/ablate",
+    "programs/busy loop",
+    "programs/fork",
+    "programs/grow",
+    "programs/parts loop",
+    "programs/single",
+    "programs/small",
+    "programs/thin",
+    "programs/verify",
+    "touch loop",
+    "pair",
+    "disturb",
+    "waste",
+    "lease",
+    "pinned",
+    "seeds/faults",
+    "seeds/write",
+    "seeds/lmbench",
+    "seeds/resident",
 ];
 
 fn main() {
     let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
     let out = PathBuf::from(env("OUT_DIR"));
-    println!("cargo::rustc-link-arg-bins=-L{}/../../link", env("CARGO_MANIFEST_DIR"));
-    println!("cargo::rerun-if-changed=../../link/libgcc_s.so");
+    prezero_glibc::link::program();
     println!("cargo::rerun-if-env-changed=CC");
-    for shared in ["loop.h", "worker.h", "seeds/seed.h"] {
+    for shared in
+        ["loop.h", "worker.h", "seeds/seed.h", "../crates/prezerod/include/prezero_lease.h"]
+    {
         println!("cargo::rerun-if-changed={}", sources.join(shared).display());
     }
-    for (worker, files) in WORKERS {
-        compile(&sources, files, &[], &out.join(worker));
+    let mut carried = String::from("&[");
+    for files in WORKERS {
+        let files: Vec<_> = files.split(' ').map(|file| format!("{file}.c")).collect();
+        let name = files[0].rsplit('/').next().unwrap_or_default().trim_end_matches(".c");
+        compile(&sources, &files, &[], &out.join(name));
+        carried += &format!("({name:?}, include_bytes!({:?})),", out.join(name));
     }
+    std::fs::write(out.join("workers.rs"), carried + "]").expect("a file in OUT_DIR");
     let library = ["-shared", "-fPIC", "-fno-plt"];
     compile(&sources, &["passes_on.c"], &library, &out.join("passes_on.so"));
     let object = out.join("loop.o");
@@ -45,7 +52,7 @@ fn main() {
     println!("cargo::rustc-link-arg={}", object.display());
 }
 
-fn compile(folder: &Path, files: &[&str], how: &[&str], product: &Path) {
+fn compile<S: AsRef<Path>>(folder: &Path, files: &[S], how: &[&str], product: &Path) {
     let files: Vec<_> = files.iter().map(|file| folder.join(file)).collect();
     for file in &files {
         println!("cargo::rerun-if-changed={}", file.display());

@@ -365,7 +365,8 @@ def bench(place):
     said = good("bench", done, "a stand-in for CUDA", "until pinned")
     for way in ("cudaHostAlloc", "register, THP", "threads, then register", "--or-plain", "a lease"):
         assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"
-    done = subprocess.run([*line, "--knobs"], capture_output=True, text=True, timeout=600, env=place.environment)
+    line[2] = "pinned-knobs"
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=place.environment)
     said = good("bench of knobs", done, "until pinned")
     for way in ("a lease, 16 MiB each", "a lease, 16 MiB each, --pinned-threshold 16M"):
         assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"

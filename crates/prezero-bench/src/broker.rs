@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use prezero_cli::companion;
+use prezero_command::companion;
 use prezero_sys::shared::{PrivateMap, SharedMap};
-use prezerod::client::{Client, ClientError, Lease as Leased};
+use prezerod::client::Client;
 use prezerod::host::Host;
-use prezerod::protocol::{Backing, Page, Report, Want};
+use prezerod::protocol::{Backing, Page, Report};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -122,20 +122,6 @@ impl Broker {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let children = children.unwrap_or_default();
         children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-    }
-
-    /// ms from the request to the last page written.
-    pub fn lease(&self, bytes: u64) -> Result<(f64, Leased)> {
-        let mut client = self.connect()?;
-        let want = Want { bytes, page: Page::Huge, node: None };
-        let began = Instant::now();
-        let lease = client.lease(want, Duration::ZERO)?;
-        let map = lease.map()?;
-        // Resident pages enter the page tables in one call, not fault by fault.
-        map.populate()?;
-        map.touch(0, bytes as usize, HUGE as usize);
-        let took = ms(began);
-        Ok::<_, ClientError>((took, lease)).map_err(Into::into)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use prezero_cli::spent::Spent;
+use prezero_command::spent::Spent;
 
-use crate::figure::{Across, Figure, Kind, Sheet};
+use crate::figure::{Across, Figure, Sheet};
 
 /// The counters that say what was paid.
 const COUNTERS: [&str; 5] =
@@ -14,7 +14,7 @@ pub const GIB: f64 = (1u64 << 30) as f64;
 
 /// Of each way, uncounted samples included.
 #[derive(Default, Debug)]
-pub struct Costs(Vec<(String, Cost)>);
+pub struct Costs(Vec<((Vec<String>, String), Cost)>);
 
 #[derive(Default, Debug)]
 struct Cost {
@@ -27,10 +27,11 @@ struct Cost {
 
 impl Costs {
     /// Adds what a process used, and what its zone says of itself.
-    pub fn add(&mut self, who: &str, spent: &Spent, stats: &serde_json::Value) {
-        let place = self.0.iter().position(|(known, _)| known == who);
+    pub fn add(&mut self, of: &[String], who: &str, spent: &Spent, stats: &serde_json::Value) {
+        let key = (of.to_vec(), who.to_string());
+        let place = self.0.iter().position(|(known, _)| *known == key);
         let place = place.unwrap_or_else(|| {
-            self.0.push((who.into(), Cost::default()));
+            self.0.push((key, Cost::default()));
             self.0.len() - 1
         });
         let cost = &mut self.0[place].1;
@@ -47,19 +48,21 @@ impl Costs {
 
     /// All of them.
     pub fn sheet(&self, title: &str) -> Sheet {
-        let times = ["user", "system", "scrubd"].map(String::from).to_vec();
-        let mut sheet = Sheet::new(title, &[], Across::Name).plot(
-            Kind::Bars(times),
-            ["CPU seconds, scrubd's in the other two", ""],
-            "Cost beside gain: what the times were paid with.",
-        );
-        for (who, Cost { spent, scrubd_ns, counters }) in &self.0 {
-            let figure = |name, unit, value| Figure::new(who, name, unit, value);
+        self.sheet_of(title, &[])
+    }
+
+    /// By case.
+    pub fn sheet_of(&self, title: &str, labels: &[String]) -> Sheet {
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let mut sheet = Sheet::new(title, &labels, Across::Name);
+        for ((of, who), Cost { spent, scrubd_ns, counters }) in &self.0 {
+            let of: Vec<&str> = of.iter().map(String::as_str).collect();
+            let figure = |name, unit, value| Figure::new(who, name, unit, value).case(&of);
             sheet.push(figure("user", "s", spent.user_s));
             sheet.push(figure("system", "s", spent.system_s));
             sheet.extend(scrubd_ns.map(|ns| figure("scrubd", "s", ns as f64 / 1e9)));
             sheet.push(figure("faults", "", spent.faults));
-            sheet.extend(told(who, counters));
+            sheet.extend(told(who, counters).into_iter().map(|figure| figure.case(&of)));
         }
         sheet
     }

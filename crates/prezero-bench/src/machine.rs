@@ -29,19 +29,10 @@ pub struct Machine {
     pub load: f64,
 }
 
-/// Load that is others': where it is above this share of a CPU, a figure of idle CPUs is one of busy ones.
-/// A verdict is then none.
-pub const QUIET: f64 = 0.5;
-
 /// Names the load before a report began: what its own benchmarks add is not others'.
 pub const LOAD_VARIABLE: &str = "PREZERO_BENCH_LOAD";
 
 impl Machine {
-    /// Whether so little else ran that figures are worth a verdict.
-    pub fn is_quiet(&self) -> bool {
-        self.load <= QUIET
-    }
-
     /// All but what else it does, in words.
     pub fn named(&self) -> String {
         format!(

@@ -14,15 +14,13 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::machine;
-use prezero_cli::{companion, library};
+use prezero_command::{companion, library};
 use prezero_host::glibc::KEEP;
 
 /// Ours, in every report.
 pub const PREZERO: &str = "prezero";
 /// What a program has by itself.
 pub const GLIBC: &str = "glibc";
-/// glibc behind a preloaded library that does nothing but pass on each call.
-pub const BARE: &str = "bare";
 
 /// Where [`Allocator::command`] is to leave no statistics.
 pub const NOWHERE: &str = "off";
@@ -182,11 +180,6 @@ impl Allocator {
     /// None but the C library's, for programs that are not under test.
     pub fn plain() -> Allocator {
         Allocator { name: GLIBC.into(), version: String::new(), library: None, environment: vec![] }
-    }
-
-    /// glibc's behind `library`, which is `bench/passes_on.c`: no peer, but what preloading costs.
-    pub fn bare(library: PathBuf) -> Allocator {
-        Allocator { name: BARE.into(), library: Some(library), ..Allocator::plain() }
     }
 
     /// Whether it is ours.

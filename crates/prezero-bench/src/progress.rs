@@ -7,27 +7,20 @@
 //! the program at once. The programs that are measured are not in the terminal's foreground group,
 //! so that the first one does not end them in mid-sentence.
 
-use std::io::{self, IsTerminal};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus};
+use std::io::IsTerminal;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, set_parent_process_death_signal,
-};
 
-pub use prezero_cli::outcome::Interrupted;
+pub use prezero_command::outcome::Interrupted;
 
 /// When that was first, ns of the monotonic clock; 0: never.
 static PRESSED_AT: AtomicU64 = AtomicU64::new(0);
 /// The time within which a second signal is the same wish, ns: `timeout` sends its signal twice, to
 /// the program and to its group.
 const SAME_NS: u64 = 300_000_000;
-/// The benchmark that runs for us, if it is a program of its own; or 0.
-static CHILD: AtomicI32 = AtomicI32::new(0);
 static BAR: Mutex<Option<Bar>> = Mutex::new(None);
 const WIDTH: usize = 24;
 
@@ -45,11 +38,6 @@ pub fn listen() {
         if first.is_some_and(|first| now.saturating_sub(first) > SAME_NS) {
             // SAFETY: may be called in a handler; 130 is what a shell expects.
             unsafe { libc::_exit(130) };
-        }
-        let child = CHILD.load(Relaxed);
-        if child != 0 {
-            // SAFETY: as above. It was not waited for yet, so the number is still its own.
-            unsafe { libc::kill(child, libc::SIGINT) };
         }
     }
     let handler = pressed as extern "C" fn(libc::c_int);
@@ -76,30 +64,6 @@ pub fn interrupted() -> bool {
     PRESSED_AT.load(Relaxed) != 0
 }
 
-/// Runs a benchmark as a program of its own, which hears of Ctrl-C through us, whether all of the
-/// terminal's programs get it or this one alone, and does not outlive us.
-///
-/// # Errors
-/// It cannot be started or waited for.
-pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
-    // SAFETY: a system call, in a child that does nothing else before its exec.
-    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?)) };
-    let mut child = command.process_group(0).spawn()?;
-    let pid = Pid::from_child(&child);
-    CHILD.store(pid.as_raw_nonzero().get(), Relaxed);
-    if interrupted() {
-        // Before its number was known.
-        let _ = kill_process(pid, Signal::INT);
-    }
-    // Waited for twice: after one wait the number may be another process's.
-    let left = rustix::io::retry_on_intr(|| {
-        rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
-    });
-    CHILD.store(0, Relaxed);
-    left?;
-    child.wait()
-}
-
 /// The steps to come.
 pub fn expect(steps: usize) {
     listen();
@@ -124,13 +88,6 @@ pub fn step(label: &str) -> Result<()> {
     };
     show(&line);
     Ok(())
-}
-
-/// A line that stays, above the bars of what it names.
-pub fn heading(text: &str) {
-    if std::io::stderr().is_terminal() {
-        prezero_sys::tell!("{text}");
-    }
 }
 
 /// There is no next step.

@@ -30,7 +30,7 @@ pub fn render(report: &Report) -> String {
         let drawn = draw(sheet);
         marked |= sheet.has_bounds();
         let _ = writeln!(text, "{drawn}");
-        for line in sheet.verdicts().iter().chain(&sheet.says) {
+        for line in sheet.judged().iter().chain(&sheet.says) {
             let _ = writeln!(text, "{line}");
         }
     }
@@ -57,7 +57,7 @@ fn draw(sheet: &Sheet) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_header(heads);
     for row in &laid.rows {
-        table.add_row(row.iter().map(|cell| cell.text()));
+        table.add_row(row);
     }
     for column in table.column_iter_mut().skip(words) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -18,41 +18,14 @@ use super::peers::Allocator;
 #[derive(Debug)]
 pub struct Program(File);
 
-/// A function for each worker that the build script compiled.
-macro_rules! programs {
-    ($($name:ident: $source:literal),* $(,)?) => {
-        impl Program {$(
-            #[doc = concat!("`bench/", $source, "`, unpacked.")]
-            pub fn $name() -> Result<Program> {
-                let binary = include_bytes!(concat!(env!("OUT_DIR"), "/", stringify!($name)));
-                Program::unpack(stringify!($name), binary)
-            }
-        )*}
-    };
-}
-
-programs! {
-    touch: "touch.c",
-    pair: "pair.c",
-    disturb: "disturb.c",
-    waste: "waste.c",
-    faults: "seeds/faults.c",
-    write: "seeds/write.c",
-    lmbench: "seeds/lmbench.c",
-    resident: "seeds/resident.c",
-    ablate: "programs/ablate.c",
-    busy: "programs/busy.c",
-    fork: "programs/fork.c",
-    grow: "programs/grow.c",
-    parts: "programs/parts.c",
-    single: "programs/single.c",
-    small: "programs/small.c",
-    thin: "programs/thin.c",
-    verify: "programs/verify.c",
-}
+/// Workers that the build script compiled.
+const WORKERS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/workers.rs"));
 
 impl Program {
-    fn unpack(name: &str, binary: &[u8]) -> Result<Program> {
+    /// Unpacks `bench/NAME.c`.
+    pub fn find(name: &str) -> Result<Program> {
+        let found = WORKERS.iter().find(|(known, _)| *known == name);
+        let (_, binary) = found.with_context(|| format!("{name}: no such program of bench/"))?;
         let name = CString::new(name)?;
         // Without close-on-exec: `prezero run` execs it by the descriptor's number.
         // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
@@ -72,7 +45,7 @@ impl Program {
 
 /// Faults `bytes` in once and gives them back, so that the hypervisor has them.
 pub fn warm(bytes: usize) -> Result<()> {
-    let program = Program::touch()?;
+    let program = Program::find("touch")?;
     let mut warm = Command::new(program.path());
     // Ctrl-C is for the benchmark, as it is with what it measures.
     let status = warm.arg("warm").arg(bytes.to_string()).process_group(0).status()?;
@@ -82,7 +55,7 @@ pub fn warm(bytes: usize) -> Result<()> {
 
 /// Keeps every CPU busy until the answer is dropped.
 pub fn occupy_all_cpus() -> Result<Busy> {
-    let (program, mut busy) = (Program::touch()?, Busy(vec![]));
+    let (program, mut busy) = (Program::find("touch")?, Busy(vec![]));
     for cpu in allowed_cpus()? {
         let mut spin = Command::new(program.path());
         busy.0.push(spin.arg("spin").arg(cpu.to_string()).process_group(0).spawn()?);
@@ -239,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_dies_is_reported() {
-        let (program, plain) = (Program::disturb().unwrap(), Allocator::plain());
+        let (program, plain) = (Program::find("disturb").unwrap(), Allocator::plain());
         let mut worker = Worker::start(&program, &plain, "/nonexistent".into()).unwrap();
         let error = worker.ask("nonsense").unwrap_err().to_string();
         assert!(error.contains("glibc: the worker died at 'nonsense'"), "{error}");

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::companion;
 use crate::given;
+use prezero_command::companion;
 
 /// The command line of `prezero bench`. The benchmarks' own is `prezero-bench`'s.
 #[derive(clap::Args)]

@@ -13,11 +13,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::given;
-use crate::help::OneScreen;
-use crate::library::{self, LibraryError};
-use crate::program::{self, Missing};
 use crate::run::STDERR_VARIABLE;
 use prezero::Size;
+use prezero_command::help::OneScreen;
+use prezero_command::library::{self, LibraryError};
+use prezero_command::program::{self, Missing};
 use prezero_host::jvm::Around;
 use prezero_sys::stderr;
 use prezerod::client::{ClientError, Door, Lease, PLAIN_WAIT, lease_within};

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use prezero::Value;
 use prezero_report::panel::{Panel, Reading, Refusal};
 
-use crate::outcome;
 use crate::stat::Stat;
+use prezero_command::outcome;
 
 /// How long an answer may take: scrubd that has work looks within milliseconds, one that holds
 /// idle memory within a quarter of a second.

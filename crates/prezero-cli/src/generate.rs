@@ -1,7 +1,7 @@
 //! `prezero generate`: man pages and shell completions, from the definitions that the command
 //! line is read by. For `make install` and packages; not shown in the help.
 //!
-//! `prezero-bench generate` does the same for its own pages, and completes `prezero bench`.
+//! `prezero-bench generate` comes after it, adds its own pages and completes `prezero bench`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 use prezero::internal::{KNOBS, Knob};
+use prezero_command::pages;
 
 /// The command line of `prezero generate`.
 #[derive(clap::Args)]
@@ -28,7 +29,7 @@ impl Generate {
         let man = made(&self.folder.join("man/man1"))?;
         let mut manual = manual.clone().disable_help_subcommand(true);
         manual.build();
-        page(&manual, &man)?;
+        pages::write(&manual, &man, sections)?;
         let mut command = worded(prezero.clone().disable_help_subcommand(true));
         for (shell, folder) in [
             (Shell::Bash, "bash-completion/completions"),
@@ -175,44 +176,9 @@ fn made(folder: &Path) -> Result<PathBuf> {
     Ok(folder.into())
 }
 
-/// A page for a command and one for each of its own.
-fn page(command: &Command, folder: &Path) -> Result<()> {
-    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_string();
-    let page = clap_mangen::Man::new(command.clone())
-        .title(name.to_uppercase())
-        .source(concat!("prezero ", env!("CARGO_PKG_VERSION")))
-        .manual("User commands");
-    let file = folder.join(format!("{name}.1"));
-    let mut text = vec![];
-    page.render(&mut text)?;
-    // The empty date needs its quotes: without them what follows it moves into its place.
-    let text = String::from_utf8(text)?.replacen(" 1  \"", " 1 \"\" \"", 1);
-    let text = in_lines(&text) + sections(&name);
-    std::fs::write(&file, text).with_context(|| format!("{}", file.display()))?;
-    let mut shown = command.get_subcommands().filter(|each| !each.is_hide_set());
-    shown.try_for_each(|each| self::page(each, folder))
-}
-
-/// The page with what stands below a command's help in the lines in which it stands there: examples
-/// that run into each other are none.
-fn in_lines(page: &str) -> String {
-    let Some((above, below)) = page.split_once(".SH EXTRA\n") else { return page.into() };
-    let (examples, rest) = below.split_at(below.find("\n.SH").map_or(below.len(), |at| at + 1));
-    let lines: Vec<_> = examples.lines().collect();
-    format!("{above}.SH EXAMPLES\n.ad l\n{}\n.ad b\n{rest}", lines.join("\n.br\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn examples_keep_their_lines() {
-        let page = in_lines(".TH a\n.SH EXTRA\nExamples:\n  a b\n  c d\n.SH VERSION\nv1\n");
-        let wanted = ".TH a\n.SH EXAMPLES\n.ad l\nExamples:\n.br\n  a b\n.br\n  c d\n.ad b\n.SH VERSION\nv1\n";
-        assert_eq!(page, wanted);
-        assert_eq!(in_lines(".TH a\n"), ".TH a\n");
-    }
 
     #[test]
     fn every_command_has_a_page_and_every_shell_its_words() {

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::program;
+use prezero_command::program;
 
 /// The command line of `prezero jupyter`.
 #[derive(clap::Subcommand)]

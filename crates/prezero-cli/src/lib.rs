@@ -9,14 +9,13 @@
 //! becomes `prezero-bench`, a program of its own. An error is one line: what was
 //! asked, what is wrong, the mend.
 //!
-//! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
+//! This is a library for the sake of `prezero-qemu`, which shares modules of it.
 //!
-//! Layers: program, library, companion, spent, bare, letters, help, given, outcome, stat, engines, variables, tree, run, qemu, claim, emulator, place, wipe, jupyter, stock, log, ctl, top, trial, doctor, bench, words, generate
+//! Layers: bare, letters, given, stat, engines, variables, tree, run, qemu, claim, emulator, place, wipe, jupyter, stock, log, ctl, top, trial, doctor, bench, words, generate
 
 pub mod bare;
 mod bench;
 mod claim;
-pub mod companion;
 mod ctl;
 mod doctor;
 pub mod emulator;
@@ -24,17 +23,12 @@ mod engines;
 #[cfg(feature = "packaging")]
 pub mod generate;
 pub mod given;
-pub mod help;
 mod jupyter;
 mod letters;
-pub mod library;
 mod log;
-pub mod outcome;
 mod place;
-pub mod program;
 mod qemu;
 mod run;
-pub mod spent;
 mod stat;
 mod stock;
 #[cfg(feature = "top")]
@@ -48,7 +42,7 @@ mod words;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use outcome::{refuse, told};
+use prezero_command::outcome::{self, refuse, told};
 
 /// Memory that is already zero when a program asks for it.
 #[derive(Parser)]
@@ -200,7 +194,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_may_have_been_meant_is_asked() {
+        let told = |line: &str| {
+            let error = command().try_get_matches_from(line.split(' ')).unwrap_err();
+            outcome::meant(&error, &command())
+        };
+        assert_eq!(told("prezero tpo").as_deref(), Some("'top'"));
+        assert_eq!(told("prezero run --scrub-rat 2G -- x").as_deref(), Some("'--scrub-rate'"));
+        assert_eq!(told("prezero run --colour -- x"), None);
+        assert_eq!((told("prezero nosuch"), told("prezero help nosuch")), (None, None));
+        assert_eq!(told("prezero place spdk 2M").as_deref(), Some("'dpdk'"));
+        let knobs = || prezero::internal::KNOBS.iter().map(|knob| knob.name);
+        assert_eq!(outcome::similar("scrub-rte", knobs()), Some("scrub-rate"));
+        assert_eq!(outcome::similar("colour", knobs()), None);
+        let command = command();
+        let names = || command.get_subcommands().map(clap::Command::get_name);
+        assert_eq!(outcome::similar("nosuch", names()), None);
+        assert_eq!(outcome::similar("docter", names()), Some("doctor"));
+    }
+
+    #[test]
+    fn a_mistake_leads_to_the_help_of_its_command() {
+        let asked = |line: &str| outcome::asked(command(), line.split(' ').map(String::from));
+        for (line, place) in [
+            ("tpo", "prezero"),
+            ("top --onec", "prezero top"),
+            ("ctl 4711 frobnicate", "prezero ctl"),
+            ("run --colour -- ctl set", "prezero run"),
+        ] {
+            assert_eq!(asked(line), place, "{line}");
+        }
+    }
+
+    #[test]
     fn the_help_of_every_command_fits_a_screen_and_has_an_example() {
-        assert_eq!(help::flaws(&command()), Vec::<String>::new());
+        assert_eq!(prezero_command::help::flaws(&command()), Vec::<String>::new());
     }
 }

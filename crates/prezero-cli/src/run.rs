@@ -19,10 +19,10 @@ use prezero_sys::{birth, stderr};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::given;
-use crate::help::OneScreen;
-use crate::library::{self, LibraryError};
-use crate::program::{self, Fit, Missing};
 use crate::{tree, variables};
+use prezero_command::help::OneScreen;
+use prezero_command::library::{self, LibraryError};
+use prezero_command::program::{self, Fit, Missing};
 
 /// Exit status of a failure of `prezero run` itself, as env(1) has it.
 pub const OWN_FAILURE: u8 = 125;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use prezero::internal::KNOBS;
 
-use crate::outcome;
+use prezero_command::outcome;
 
 /// What our names begin with.
 const OURS: &str = "PREZERO_";

@@ -3,9 +3,7 @@
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 
-#[path = "../../../tests/common/alone.rs"]
-mod turn;
-use turn::alone;
+use prezero_testing::alone;
 
 fn prezero(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_prezero"));

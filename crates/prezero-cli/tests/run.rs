@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-#[path = "../../../tests/common/script.rs"]
-mod script;
+use prezero_testing::script;
 
 const PREZERO: &str = env!("CARGO_BIN_EXE_prezero");
 const EMULATOR: &str = env!("CARGO_BIN_EXE_prezero-qemu");

@@ -32,12 +32,12 @@
 //!
 //! Layers: said, jvm, lease
 
-#[cfg(target_env = "gnu")]
-#[path = "../../../link/glibc.rs"]
-mod glibc;
 mod jvm;
 mod lease;
 mod said;
+
+#[cfg(target_env = "gnu")]
+prezero_glibc::names!(dlsym pthread_create);
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;

@@ -18,8 +18,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 #[cfg(target_env = "gnu")]
-#[path = "../../../link/glibc.rs"]
-mod glibc;
+prezero_glibc::names!(dlsym pthread_create);
 
 use prezero::{Global, Heap, Order, Resized, Use};
 

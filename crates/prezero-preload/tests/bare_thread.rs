@@ -13,9 +13,7 @@ mod bare;
 
 use bare::{Bare, is_current, look as look_at_libc};
 
-#[path = "../../../tests/common/until.rs"]
-mod until;
-use until::until;
+use prezero_testing::until;
 
 const STACK: usize = 128 << 10;
 

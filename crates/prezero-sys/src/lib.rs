@@ -45,11 +45,4 @@ pub mod say;
 pub mod stderr;
 pub mod thread;
 
-#[cfg(test)]
-#[path = "../../../tests/common/alone.rs"]
-mod turn;
-#[cfg(test)]
-#[path = "../../../tests/common/until.rs"]
-mod until;
-
 pub use memory::{hooks, meta, moves, panel, shared};

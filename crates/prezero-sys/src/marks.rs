@@ -124,7 +124,7 @@ fn marked(line: &str) -> Option<InodeId> {
 mod tests {
     use super::*;
     use crate::shared::{SharedMap, memfd};
-    use crate::turn::alone;
+    use prezero_testing::alone;
     use rustix::fs::{MemfdFlags, ftruncate};
 
     const BYTES: u64 = 2 << 20;

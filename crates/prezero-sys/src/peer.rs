@@ -171,7 +171,7 @@ pub unsafe fn inherited(count: usize) -> Vec<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turn::alone;
+    use prezero_testing::alone;
     use std::os::fd::AsFd;
 
     fn no_socket() -> std::fs::File {

@@ -231,7 +231,7 @@ pub fn seal(inode: BorrowedFd<'_>) -> Result<u64, Errno> {
 mod tests {
     use super::*;
     use crate::host::Host;
-    use crate::until::until;
+    use prezero_testing::until;
 
     const MIB: u64 = 1 << 20;
 

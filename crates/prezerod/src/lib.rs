@@ -68,9 +68,3 @@ pub mod settings;
 pub mod stock;
 #[cfg(feature = "broker")]
 pub mod tenant;
-#[cfg(all(test, feature = "broker"))]
-#[path = "../../../tests/common/alone.rs"]
-mod turn;
-#[cfg(all(test, feature = "broker"))]
-#[path = "../../../tests/common/until.rs"]
-mod until;

@@ -1,8 +1,6 @@
 //! Descriptors that clients send: the broker closes none, whatever its kernel can refuse.
 
 mod common;
-#[path = "../../../tests/common/alone.rs"]
-mod turn;
 
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,13 +11,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Daemon, PATIENCE, answer, raw, socket, until};
+use prezero_testing::alone;
 use prezerod::protocol::{Answer, Page, Reason, Request};
 use rustix::io::Errno;
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, bind, listen, send,
     sendmsg,
 };
-use turn::alone;
 
 fn available() -> Vec<u8> {
     Request::Available { page: Page::Huge, node: None }.encode(1)

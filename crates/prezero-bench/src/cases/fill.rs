@@ -180,7 +180,7 @@ impl Fill {
             loads.push((format!("chase {}", Size(bytes)), format!("chase {bytes}")));
         }
         let (program, wanted) =
-            (Program::disturb()?, (manner == Manner::Considerate).then_some(SPARED));
+            (Program::find("disturb")?, (manner == Manner::Considerate).then_some(SPARED));
         for busy in spared.map(|spared| cpus.len().saturating_sub(spared)).filter(|busy| *busy > 0)
         {
             let mut crowd = Crowd::start(&program, &cpus[cpus.len() - busy..])?;

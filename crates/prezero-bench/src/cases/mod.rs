@@ -1,15 +1,13 @@
-//! The cases: each measures one thing, and returns its figures.
+//! Programs that no command line can say: each measures one thing, and returns its figures.
 
 pub mod ablate;
 pub mod disturb;
 pub mod fill;
 pub mod fleet;
-pub mod latency;
-pub mod lease;
-pub mod pinned;
+pub mod grid;
+mod ideal;
 pub mod plan;
-pub mod real;
 pub mod scrub;
-pub mod seeds;
-pub mod start;
 pub mod waste;
+
+pub use ideal::Ideal;

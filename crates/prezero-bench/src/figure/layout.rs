@@ -1,38 +1,18 @@
-//! How a sheet is laid out: rows of cells, the same ones for a terminal and for HTML.
+//! How a sheet is laid out on a terminal: rows of cells.
 
 use super::sheet::{Across, Against, Figure, Sheet};
 use crate::peers::PREZERO;
 use prezero_host::samples::Judged;
 
-/// What stands in a cell.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Cell {
-    /// Words that tell rows apart, or a peer's name.
-    Word(String),
-    /// A number, and where it stands below the sheet's figures, as a JSON pointer.
-    Number(String, String),
-    /// Nothing.
-    Empty,
-}
-
-impl Cell {
-    /// As it is shown.
-    pub fn text(&self) -> &str {
-        match self {
-            Cell::Word(text) | Cell::Number(text, _) => text,
-            Cell::Empty => "-",
-        }
-    }
-}
-
-/// A table.
+/// A table: what stands above the columns, and its rows.
 #[derive(Debug)]
 pub struct Table {
-    /// Above the columns.
     pub heads: Vec<String>,
-    /// As long as the heads, each.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<String>>,
 }
+
+/// Where nothing is known.
+const EMPTY: &str = "-";
 
 /// A figure's name with its unit.
 pub fn named(figure: &Figure) -> String {
@@ -44,53 +24,29 @@ pub fn named(figure: &Figure) -> String {
 
 /// The columns of one comparison: how many times as good, what that may be off by, and as which
 /// other.
+#[derive(PartialEq)]
 struct Compared<'a> {
     /// The figures that have it: of this name, where several of a row may; and how it is called.
     name: Option<&'a str>,
     what: &'a str,
-    /// Whether anything is known of noise, and whether the peer is another in some rows.
     noisy: bool,
     told: bool,
 }
 
-impl Compared<'_> {
-    /// Its cells in a row of these figures.
-    fn cells(&self, sheet: &Sheet, row: &[usize]) -> Vec<Cell> {
-        let found = row.iter().find_map(|&nth| {
-            let figure = &sheet.figures[nth];
-            let of_it =
-                sheet.is_subject(figure) && self.name.is_none_or(|name| name == figure.name);
-            let place = figure.against.iter().position(|each| each.what == self.what);
-            place.filter(|_| of_it).map(|place| (nth, place, &figure.against[place]))
-        });
-        let number =
-            |text, nth, place, what| Cell::Number(text, format!("{nth}/against/{place}/{what}"));
-        let times = found.map_or(Cell::Empty, |(nth, place, it)| {
-            number(times(it) + mark(it.judged(), it.at_limit), nth, place, "times")
-        });
-        let noise = found.and_then(|(nth, place, it)| {
-            Some(number(format!("{:.3}", it.noise?), nth, place, "noise"))
-        });
-        let peer = found.map_or(Cell::Empty, |(.., it)| Cell::Word(it.peer.clone()));
-        let noise = self.noisy.then(|| noise.unwrap_or(Cell::Empty));
-        [Some(times), noise, self.told.then_some(peer)].into_iter().flatten().collect()
-    }
-}
-
 impl Sheet {
-    /// Its rows: the words that tell them apart, and the places of their figures.
-    fn rows(&self) -> Vec<(Vec<String>, Vec<usize>)> {
+    /// Its rows: the words that tell them apart, and their figures.
+    fn rows(&self) -> Vec<(Vec<String>, Vec<&Figure>)> {
         let by_name = self.figures.iter().any(|figure| named(figure) != named(&self.figures[0]));
-        let mut rows: Vec<(Vec<String>, Vec<usize>)> = vec![];
-        for (nth, figure) in self.figures.iter().enumerate() {
+        let mut rows: Vec<(Vec<String>, Vec<&Figure>)> = vec![];
+        for figure in &self.figures {
             let last = match self.across {
                 Across::Who => by_name.then(|| named(figure)),
                 Across::Name => Some(figure.who.clone()),
             };
             let key: Vec<_> = figure.of.iter().cloned().chain(last).collect();
             match rows.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, places)) => places.push(nth),
-                None => rows.push((key, vec![nth])),
+                Some((_, figures)) => figures.push(figure),
+                None => rows.push((key, vec![figure])),
             }
         }
         rows
@@ -127,10 +83,8 @@ impl Sheet {
     /// As a table.
     pub fn table(&self) -> Table {
         let (rows, compared) = (self.rows(), self.compared());
-        let in_order = |name: &String| self.figures.iter().find(|figure| figure.name == *name);
         let mut columns: Vec<String> = vec![];
-        for figure in self.order.iter().filter_map(in_order).chain(&self.figures) {
-            let head = self.head(figure);
+        for head in self.figures.iter().map(|figure| self.head(figure)) {
             if !columns.contains(&head) {
                 columns.push(head);
             }
@@ -148,26 +102,36 @@ impl Sheet {
             heads.extend(each.noisy.then(|| "±".to_string()));
             heads.extend(each.told.then(|| each.what.to_string()));
         }
-        let row = |(key, places): (Vec<String>, Vec<usize>)| {
+        let row = |(key, figures): (Vec<String>, Vec<&Figure>)| {
             let value = |head: &String| {
-                let place = places.iter().find(|&&nth| self.head(&self.figures[nth]) == *head);
-                place.map_or(Cell::Empty, |&nth| self.value_cell(nth))
+                let figure = figures.iter().find(|figure| self.head(figure) == *head);
+                figure.map_or(EMPTY.into(), |figure| self.value_cell(figure))
             };
-            let row = key.into_iter().map(Cell::Word).chain(columns.iter().map(value));
-            row.chain(compared.iter().flat_map(|each| each.cells(self, &places))).collect()
+            let row = key.into_iter().chain(columns.iter().map(value));
+            row.chain(compared.iter().flat_map(|each| self.comparison(each, &figures))).collect()
         };
         Table { rows: rows.into_iter().map(row).collect(), heads }
     }
 
-    fn value_cell(&self, nth: usize) -> Cell {
-        let figure = &self.figures[nth];
+    /// The cells of a comparison in a row of these figures.
+    fn comparison(&self, of: &Compared<'_>, row: &[&Figure]) -> Vec<String> {
+        let found = row.iter().find_map(|figure| {
+            let of_it = self.is_subject(figure) && of.name.is_none_or(|name| name == figure.name);
+            figure.against.iter().find(|each| of_it && each.what == of.what)
+        });
+        let times = found.map(|it| times(it) + mark(it.judged(), it.at_limit));
+        let noise = found.and_then(|it| Some(format!("{:.3}", it.noise?)));
+        let peer = found.map(|it| it.peer.clone());
+        let cells = [Some(times), of.noisy.then_some(noise), of.told.then_some(peer)];
+        cells.into_iter().flatten().map(|cell| cell.unwrap_or(EMPTY.into())).collect()
+    }
+
+    fn value_cell(&self, figure: &Figure) -> String {
         let beside = figure.against.first().filter(|_| !self.is_subject(figure));
         let beside = beside.map_or(String::new(), |it| format!(" {}x", times(it)));
-        let text = format!("{}{}{beside}", shown(figure.value), mark(figure.judged(), false));
-        Cell::Number(text, format!("{nth}/value"))
+        format!("{}{}{beside}", shown(figure.value), mark(figure.judged(), false))
     }
 }
-
 fn times(against: &Against) -> String {
     match against.times {
         times if times >= 100.0 => format!("{times:.0}"),
@@ -216,8 +180,7 @@ mod tests {
 
     fn words(sheet: &Sheet) -> Vec<Vec<String>> {
         let table = sheet.table();
-        let row = |row: &Vec<Cell>| row.iter().map(|cell| cell.text().to_string()).collect();
-        [table.heads.clone()].into_iter().chain(table.rows.iter().map(row)).collect()
+        [table.heads].into_iter().chain(table.rows).collect()
     }
 
     fn text(rows: &[&[&str]]) -> Vec<Vec<String>> {

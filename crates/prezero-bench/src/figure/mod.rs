@@ -14,5 +14,5 @@ mod layout;
 mod sheet;
 mod verdict;
 
-pub use layout::{Cell, MARKS, named, shown};
-pub use sheet::{Across, Against, Better, Case, Figure, Kind, Plot, Report, Sheet};
+pub use layout::{MARKS, named};
+pub use sheet::{Across, Against, Better, Case, Figure, Report, Sheet};

@@ -169,36 +169,6 @@ pub enum Across {
     Name,
 }
 
-/// A picture of a sheet, for HTML.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Plot {
-    /// Which kind.
-    pub kind: Kind,
-    /// What its lower axis is.
-    pub x: String,
-    /// What its other axis is, where it has one.
-    #[serde(default)]
-    pub y: String,
-    /// What it shows, in a sentence.
-    pub caption: String,
-}
-
-/// What a picture is made of.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// The comparison of that name, the first label down and the second across.
-    Heat(String),
-    /// The same, a curve for each first label over the second.
-    Curves(String),
-    /// The figures of that name, a curve for each `who` over the last label.
-    Lines(String),
-    /// The figures of these names, a group for each row.
-    Bars(Vec<String>),
-    /// How many % better than the comparison of that name.
-    Changes(String),
-}
-
 /// Figures that are read together.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Sheet {
@@ -220,9 +190,9 @@ pub struct Sheet {
     /// Of the comparisons that are called so, the geometric mean is wanted to be so much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_mean: Option<(String, f64)>,
-    /// Pictures.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub plots: Vec<Plot>,
+    /// What it comes to by its bounds, for readers of JSON: see [`Sheet::judged`].
+    #[serde(default)]
+    pub verdicts: Vec<String>,
     /// All of it.
     pub figures: Vec<Figure>,
 }
@@ -240,12 +210,6 @@ impl Sheet {
         self
     }
 
-    /// With a picture.
-    pub fn plot(mut self, kind: Kind, [x, y]: [&str; 2], caption: &str) -> Sheet {
-        self.plots.push(Plot { kind, x: x.into(), y: y.into(), caption: caption.into() });
-        self
-    }
-
     /// Adds a figure.
     pub fn push(&mut self, figure: Figure) {
         assert_eq!(figure.of.len(), self.labels.len(), "{}: {figure:?}", self.title);
@@ -260,11 +224,13 @@ impl Sheet {
         figures.into_iter().for_each(|figure| self.push(figure));
     }
 
+    #[cfg(test)]
     /// The figure of a name, of a case, under an allocator, a way or a level.
     pub fn find(&self, who: &str, of: &[&str], name: &str) -> Option<&Figure> {
         self.figures.iter().find(|each| each.who == who && each.name == name && each.of == of)
     }
 
+    #[cfg(test)]
     /// Its value.
     pub fn value(&self, who: &str, of: &[&str], name: &str) -> Option<f64> {
         Some(self.find(who, of, name)?.value)

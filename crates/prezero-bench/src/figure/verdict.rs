@@ -63,7 +63,7 @@ impl Sheet {
     }
 
     /// A line for each kind of bound: the mean of comparisons, the worst, and whether all are kept.
-    pub fn verdicts(&self) -> Vec<String> {
+    pub fn judged(&self) -> Vec<String> {
         let all: Vec<_> = self.bounds().collect();
         let mut kinds: Vec<(&str, Option<f64>)> = vec![];
         for bound in &all {
@@ -155,16 +155,16 @@ mod tests {
     fn a_verdict_has_the_mean_the_worst_and_how_many_miss() {
         let mut all = sheet(&[("1M", 4.0, None), ("2M", 0.25, None), ("4M", 0.96, Some(0.1))]);
         assert_eq!(
-            all.verdicts(),
+            all.judged(),
             ["x best: mean 0.99, 2 of 3 below 1, worst 0.250 (2M, glibc); wanted at least 0.97: \
               missed in 1 of 3, noise hides 1"]
         );
         all.figures[1].against[0].at_limit = true;
-        assert!(all.verdicts()[0].ends_with("noise hides 1, 1 of these at the limit"));
+        assert!(all.judged()[0].ends_with("noise hides 1, 1 of these at the limit"));
         all.wanted_mean = Some(("best".into(), 4.5));
-        assert!(all.verdicts()[0].contains("; mean wanted 4.5: missed; wanted"));
-        assert!(sheet(&[("1M", 1.0, None)]).verdicts()[0].ends_with(": reached"));
-        assert!(sheet(&[("1M", 0.97, Some(0.01))]).verdicts()[0].contains("not decided"));
+        assert!(all.judged()[0].contains("; mean wanted 4.5: missed; wanted"));
+        assert!(sheet(&[("1M", 1.0, None)]).judged()[0].ends_with(": reached"));
+        assert!(sheet(&[("1M", 0.97, Some(0.01))]).judged()[0].contains("not decided"));
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
             );
         }
         assert_eq!(
-            sheet.verdicts(),
+            sheet.judged(),
             [
                 "scrubbed of freed, %: worst 2.00 (once, prezero); wanted at most 1: missed in 1 of 2"
             ]

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use self::findings::{Finding, Mark, UNKNOWN};
 use self::host::Host;
-use crate::library;
+use prezero_command::library;
 
 /// The command line of `prezero doctor`.
 #[derive(clap::Args)]

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::program;
+use prezero_command::program;
 
 /// Names the QEMU to become.
 const VARIABLE: &str = "PREZERO_QEMU";

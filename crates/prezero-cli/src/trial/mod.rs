@@ -38,10 +38,10 @@ use self::plan::{Bound, Ended};
 use self::turns::Taken;
 use self::verdict::Verdict;
 use crate::claim::Wait;
-use crate::help::OneScreen;
-use crate::library;
-use crate::outcome::Interrupted;
-use crate::program::{self, Fit};
+use prezero_command::help::OneScreen;
+use prezero_command::library;
+use prezero_command::outcome::Interrupted;
+use prezero_command::program::{self, Fit};
 
 /// How long turns go on unless the command line says so.
 const FOR: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::input::Input;
 use super::way::Way;
-use crate::spent::{Spent, Started};
+use prezero_command::spent::{Spent, Started};
 
 /// How long a service may take until its load succeeds, and until it has stopped.
 const READY: Duration = Duration::from_secs(30);

@@ -216,8 +216,8 @@ fn as_json(taken: &Taken, verdict: &Verdict) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spent::Spent;
     use crate::trial::once::Better;
+    use prezero_command::spent::Spent;
 
     fn taken() -> Taken {
         let run = |wall_s| Run {

@@ -11,8 +11,8 @@ use super::once::{Better, Measured, Run, pass_on};
 use super::plan::{Bound, Ended, FEW, Plan};
 use super::verdict::{Asked, Seen, Times};
 use super::way::{WAYS, Way};
-use crate::outcome::Interrupted;
-use crate::spent::Spent;
+use prezero_command::outcome::Interrupted;
+use prezero_command::spent::Spent;
 use prezero_host::samples::{Change, median};
 
 /// The turns from which on their noise may end them, and how small it must be.

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use super::names;
 
 #[cfg(target_env = "gnu")]
-#[path = "../../../../link/glibc.rs"]
-mod glibc;
+prezero_glibc::names!(pthread_create);
 
 /// glibc's.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -34,10 +33,10 @@ fn real() -> *mut c_void {
         return known;
     }
     // SAFETY: a name that ends in NUL.
-    let mut found = unsafe { glibc::find(libc::RTLD_NEXT, c"dlsym".as_ptr()) };
+    let mut found = unsafe { prezero_glibc::names::find(libc::RTLD_NEXT, c"dlsym".as_ptr()) };
     if found.is_null() {
         // A program of glibc before 2.34 without libdl.
-        found = glibc::find as *mut c_void;
+        found = prezero_glibc::names::find as *mut c_void;
     }
     REAL.store(found, Relaxed);
     found

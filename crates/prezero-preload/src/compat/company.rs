@@ -37,7 +37,7 @@ pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     #[cfg(target_env = "gnu")]
     if !has_thread_sanitizer() {
         // SAFETY: the name ends in NUL.
-        return unsafe { super::glibc::find(handle, name.as_ptr()) };
+        return unsafe { prezero_glibc::names::find(handle, name.as_ptr()) };
     }
     // SAFETY: as above. What was not found is no error that the program should hear of.
     unsafe {

@@ -12,10 +12,10 @@
 pub mod arena;
 pub mod company;
 pub mod errno;
-#[cfg(target_env = "gnu")]
-#[path = "../../../../link/glibc.rs"]
-mod glibc;
 pub mod learn;
 pub mod message;
 pub mod next;
 pub mod whole;
+
+#[cfg(target_env = "gnu")]
+prezero_glibc::names!(dlsym);

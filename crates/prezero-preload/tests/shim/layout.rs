@@ -35,14 +35,14 @@ fn the_header_names_the_threshold_and_counters_that_exist() {
     }
 }
 
-/// `link/hot.ld` names what a hit runs through; after a function is renamed it would say nothing of it.
+/// `hot.ld` names what a hit runs through; after a function is renamed it would say nothing of it.
 #[test]
 fn what_a_hit_runs_through_lies_together() {
     let listed = run(bare("objdump").arg("--syms").arg(unoptimised()));
     let together = [" .text.hit\t", " .data.hit\t"];
     let there = listed.lines().filter(|line| together.iter().any(|section| line.contains(section)));
     let names: Vec<&str> = there.filter_map(|line| line.rsplit(' ').next()).collect();
-    let script = include_str!("../../../../link/hot.ld");
+    let script = include_str!("../../link/hot.ld");
     let places =
         script.lines().filter_map(|line| line.trim().strip_prefix("*(")?.strip_suffix(')'));
     let patterns: Vec<_> = places.flat_map(str::split_whitespace).collect();

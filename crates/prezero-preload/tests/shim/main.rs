@@ -13,8 +13,6 @@ mod realloc;
 mod report;
 mod run;
 mod sandbox;
-#[path = "../../../../tests/common/script.rs"]
-mod script;
 mod scrubd;
 mod start;
 mod threads;

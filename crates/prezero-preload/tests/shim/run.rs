@@ -7,9 +7,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[path = "../../../../tests/common/until.rs"]
-mod until;
-pub use until::until;
+pub use prezero_testing::until;
 
 /// Where this crate lies.
 pub const HERE: &str = env!("CARGO_MANIFEST_DIR");

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::run::{HERE, bare, compile, describe, ends, run, shim, shimmed, text};
-use crate::script;
+use prezero_testing::script;
 
 fn main_program() -> PathBuf {
     compile("start_main.c", &[])

@@ -183,7 +183,7 @@ fn map(file: &OwnedFd) -> Result<Words, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::until::until;
+    use prezero_testing::until;
     use std::sync::atomic::Ordering::SeqCst;
 
     /// A thread called scrubd that makes something of its descriptors, and keeps it until

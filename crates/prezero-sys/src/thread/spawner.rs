@@ -83,7 +83,7 @@ unsafe impl Spawner for Pthread {
 mod tests {
     use super::*;
     use crate::thread::Unheard;
-    use crate::until::until;
+    use prezero_testing::until;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     static LIFE: Life = Life::new();

@@ -7,9 +7,7 @@ use prezero::{Anonymous, Block, Config, Machine, Order, Zone};
 use prezero_report::panel::{Panel, Refusal};
 use prezero_sys::panel::Mapped;
 
-#[path = "../../../../tests/common/until.rs"]
-mod until;
-pub use until::until;
+pub use prezero_testing::until;
 
 /// Pages of the blocks that [`use_and_free`] takes.
 pub const BLOCK: u32 = 1024;

@@ -172,7 +172,7 @@ impl Fillers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::until::until;
+    use prezero_testing::until;
     use rustix::process::{Pid, Signal, kill_process};
 
     #[test]

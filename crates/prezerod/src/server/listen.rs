@@ -222,7 +222,7 @@ pub fn bind_stream(path: &Path) -> Result<OwnedFd, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turn::alone;
+    use prezero_testing::alone;
 
     #[test]
     fn a_lock_that_is_a_link_or_no_file_is_neither_followed_nor_taken() {

@@ -205,13 +205,9 @@ pub fn close_all() -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "../../../../tests/common/script.rs"]
-mod script;
-
-#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turn::alone;
+    use prezero_testing::alone;
     use std::io::Read;
 
     const LATER_NS: u64 = LAST_NS + EACH_NS;
@@ -268,7 +264,7 @@ mod tests {
         let (program, pid) = (dir.path().join("hangs"), std::process::id());
         let text =
             format!("#!/bin/sh\nwhile kill -0 {pid} 2>&- && test -e \"$0\"; do sleep 0.05; done");
-        script::write(&program, &text);
+        prezero_testing::script::write(&program, &text);
         let mut closer = FdCloser::new(program);
         let mut now = 0;
         for _ in 0..ENDING {

@@ -205,8 +205,8 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turn::alone;
     use prezero_sys::shared::memfd;
+    use prezero_testing::alone;
     use rustix::fs::MemfdFlags;
     use std::os::fd::{AsFd, OwnedFd};
 

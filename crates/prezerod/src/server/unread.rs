@@ -88,7 +88,7 @@ pub fn is_full<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turn::alone;
+    use prezero_testing::alone;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 

@@ -19,9 +19,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-#[path = "../../../../tests/common/until.rs"]
-mod until;
-pub use until::{PATIENCE, until};
+pub use prezero_testing::{PATIENCE, until};
 
 pub const MIB: u64 = 1 << 20;
 

@@ -23,12 +23,12 @@ use prezero::Size;
 use prezero::clear::{Cache, preferred};
 use stage::{ALONE, Churn, Load, Metric, Scene, Side, Stage, Time, Variant};
 
-use crate::figure::{Across, Against, Case, Figure, Kind, Report, Sheet};
+use crate::figure::{Across, Against, Case, Figure, Report, Sheet};
 use crate::neighbours::Sizes;
 use crate::peers::{Allocator, Field, PREZERO};
 use crate::pool::Pool;
 use crate::progress::{self, kept, step};
-use crate::turns::{self, PAIRS, in_turns};
+use crate::runner::{PAIRS, go_on, in_turns};
 use crate::worker::{allowed_cpus, warm};
 use prezero_host::samples::{Change, median, noise};
 
@@ -132,17 +132,13 @@ impl Disturb {
             ms => format!("with {ms} ms of pause"),
         };
         let name = scene.to_possible_value().map_or_else(String::new, |it| it.get_name().into());
-        let mut felt = Sheet::new(&format!("Disturb, {name}: what neighbours feel"), &["load"], Across::Who)
-            .note(format!(
-                "{}; the program, on CPU {home}: rounds of {}, {how}",
-                scene.about(),
-                Size(churn.bytes)
-            ))
-            .plot(
-                Kind::Changes(OFF.into()),
-                ["% better than without scrubbing", ""],
-                "Time of the neighbours' work, or lateness of their wake-ups. A change below its noise, which the table has, says nothing.",
-            );
+        let mut felt =
+            Sheet::new(&format!("Disturb, {name}: what neighbours feel"), &["load"], Across::Who)
+                .note(format!(
+                    "{}; the program, on CPU {home}: rounds of {}, {how}",
+                    scene.about(),
+                    Size(churn.bytes)
+                ));
         for load in scene.loads(sizes) {
             felt.extend(self.load(&mut stage, load, &variants)?);
         }
@@ -174,7 +170,7 @@ impl Disturb {
                 let some_more = times[off].len().is_multiple_of(PAIRS);
                 Ok(some_more && told(times)?.iter().all(is_known))
             };
-            turns::go_on(&mut times, &[off, on], self.pairs_s, slice, known)?;
+            go_on(&mut times, &[off, on], self.pairs_s, slice, known)?;
         }
         told(&times)
     }

@@ -170,7 +170,7 @@ impl Stage {
         churn: Churn,
         slice: Duration,
     ) -> Result<Stage> {
-        let (program, folder) = (Program::disturb()?, Scratch::new()?);
+        let (program, folder) = (Program::find("disturb")?, Scratch::new()?);
         let Crowd(neighbours) = Crowd::start(&program, cpus)?;
         let busy = if scene == Scene::TicksBusy { cpus } else { &[] };
         let Crowd(crowd) = Crowd::start(&program, busy)?;

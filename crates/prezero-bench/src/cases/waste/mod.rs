@@ -10,14 +10,13 @@ mod pattern;
 use anyhow::{Context, Result, ensure};
 use pattern::{Burst, PATTERNS, Pattern, judged, share};
 
-use crate::cases::latency::{Contest, Row, Way};
 use crate::cost::number;
-use crate::figure::{Across, Better, Case, Figure, Kind, Report, Sheet};
+use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::parse::chosen;
 use crate::peers::{Allocator, Field, PREZERO};
 use crate::progress::{self, step};
+use crate::runner::{Contest, Row, Way, in_turns};
 use crate::scratch::Scratch;
-use crate::turns::in_turns;
 use crate::worker::{Program, warm};
 use prezero_host::samples::median;
 
@@ -103,13 +102,18 @@ impl Case for Waste {
 
 impl Waste {
     fn play(&self, pattern: &Pattern, allocator: &Allocator, name: &str) -> Result<Run> {
-        let (scratch, worker) = (&Scratch::new()?, Program::waste()?);
+        let (scratch, worker) = (&Scratch::new()?, Program::find("waste")?);
         let ms = if name == PREZERO { pattern.ms } else { pattern.peer_ms };
         let ms = (ms as f64 * self.times).ceil() as u64;
-        let (program, ways) = (worker.path(), [Way::of(allocator)]);
-        let contest =
-            Contest { name: "waste", program: &program, ways: &ways, stats: true, scratch };
-        let row = Row::new(&[pattern.name], &[pattern.name, &ms.to_string()]);
+        let ways = [Way::of(allocator)];
+        let contest = Contest { name: "waste", ways: &ways, stats: true, prints: true, scratch };
+        let arguments = vec![pattern.name.into(), ms.to_string()];
+        let row = Row {
+            of: vec![pattern.name.into()],
+            program: worker.path(),
+            arguments,
+            ..Row::default()
+        };
         let played = contest.once(&ways[0], &row)?;
         let (told, stats) = (played.said, Some(played.stats).filter(|stats| !stats.is_null()));
         Run::parse(&told, name, stats)
@@ -234,14 +238,8 @@ impl Played {
 
 impl Sheets {
     fn new() -> Sheets {
-        let kept = ["hit", "to plain", "unused"].map(String::from).to_vec();
         let bytes = Sheet::new("Waste: what became of what scrubd cleared", &["pattern"], Across::Name)
-            .note("made: scrubbed; wasted: of made, given to plain requests or the kernel, or left at the end")
-            .plot(
-                Kind::Bars(kept),
-                ["MiB", ""],
-                "What became of the memory that scrubd cleared, by pattern of demand.",
-            );
+            .note("made: scrubbed; wasted: of made, given to plain requests or the kernel, or left at the end");
         let asked = Sheet::new("Waste: what is asked of each pattern", &["pattern"], Across::Who);
         let times = Sheet::new("Waste: bursts", &["pattern", "phase"], Across::Who)
             .note("medians, over the bursts that all played; hits: of what was asked for as zero");
