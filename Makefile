@@ -60,12 +60,22 @@ RACES := --skip tests::threads
 check: lint ## what a laptop runs: lint, unit and model tests
 	PROPTEST_CASES=64 $(CARGO) test --quiet --workspace --lib --bins -- $(RACES)
 
+# A line with & builds or waits, and needs no idle CPU and no broker: it runs beside the others.
 define TESTS
-$(CARGO) test --workspace --no-fail-fast
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
+& RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
+& tests/public.py
+& tests/crate.sh
+& tests/book.sh
+& tests/wheel.sh
+& $(CARGO) test --workspace --doc --no-fail-fast
+& tests/docs.sh target/release
+& tests/install.sh
+& $(PYTHON) tests/handler.py target/release
+& $(PYTHON) tests/tensors.py target/release
+$(CARGO) test --workspace --all-targets --no-fail-fast
 $(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
 tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON)
-tests/fuzz/fuzz.py --prezero $(BIN) --seconds 60
+tests/fuzz/fuzz.py --prezero $(BIN) --seconds 30
 tests/library.sh target/release
 tests/system/claim.sh target/release
 tests/system/user.sh target/release
@@ -81,22 +91,14 @@ tests/system/live.sh target/release
 tests/seeds.sh target/release
 tests/report.sh target/release
 tests/try.sh target/release
-tests/docs.sh target/release
 tests/examples.sh target/release
-tests/book.sh
-tests/public.py
-$(PYTHON) tests/handler.py target/release
-$(PYTHON) tests/tensors.py target/release
-tests/install.sh
-tests/wheel.sh
-tests/crate.sh
 tests/system/deb.sh
 endef
 
-test: says-test needs-test build $(READY) ## unit, property, model and end-to-end tests (an hour on two cores)
+test: says-test needs-test build $(READY) ## unit, property, model and end-to-end tests (half an hour on two cores)
 	$(call each,test)
 says-test:
-	@echo "test: builds everything and runs every test, about an hour on two cores; what it installs first stands in the next lines"
+	@echo "test: builds everything and runs every test, about half an hour on two cores; what it installs first stands in the next lines"
 	@echo "test: for a first look there is make check, which takes some minutes"
 
 define LONG

@@ -1,12 +1,15 @@
 /*
  * lease: memory from prezerod, and the same pages without it.
  *
- * A program of `prezero bench lease`.
+ * A program of `prezero bench lease` and `fill`.
  *
  *   lease lease BYTES     ms from the request to a lease until it is mapped and written once in each 2 MiB
  *   lease hugetlb BYTES   the same of one's own pages of the pool, populated in one call, the second time
  *   lease thp BYTES       the same of one's own transparent huge pages
  *   lease small MANY CONNECTIONS   leases of 2 MiB, each over the next connection: a second, median ms, 99th percentile
+ *
+ *   lease take BYTES      takes each lease as soon as it lies ready, and gives it back, until it is ended
+ *   lease report          the broker's number, and its counters
  *
  * One's own memory is taken twice: a guest's host may have taken memory that was free for long.
  */
@@ -114,12 +117,51 @@ static void small(long many, long connections)
 	printf("%.4f %.4f\n", ms[many / 2], ms[many * 99 / 100]);
 }
 
+static void take(size_t bytes)
+{
+	struct prezero_available there;
+	struct prezero_lease lease;
+	int broker = connection();
+
+	for (;;) {
+		if (prezero_available(broker, PREZERO_2M, -1, &there, &lease))
+			fail(lease.text);
+		if (there.largest < bytes)
+			usleep(5000);
+		else if (!prezero_lease(broker, bytes, PREZERO_2M, -1, 0, &lease))
+			close(lease.fd);
+	}
+}
+
+static void report(void)
+{
+	static char text[1 << 16];
+	struct prezero_lease lease;
+	int broker = connection();
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	ssize_t got;
+
+	if (getsockopt(broker, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		fail("whose socket is it?");
+	printf("%d\n", peer.pid);
+	if (prezero_report(broker, PREZERO_METRICS, &lease))
+		fail(lease.text);
+	lseek(lease.fd, 0, SEEK_SET);
+	while ((got = read(lease.fd, text, sizeof(text))) > 0)
+		fwrite(text, 1, got, stdout);
+}
+
 int main(int argc, char **argv)
 {
 	size_t bytes = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
 
 	if (argc == 4 && !strcmp(argv[1], "small")) {
 		small(atol(argv[2]), atol(argv[3]));
+	} else if (argc == 2 && !strcmp(argv[1], "report")) {
+		report();
+	} else if (argc == 3 && bytes && !strcmp(argv[1], "take")) {
+		take(bytes);
 	} else if (argc == 3 && bytes && !strcmp(argv[1], "lease")) {
 		printf("%.4f\n", leased(bytes));
 	} else if (argc == 3 && bytes) {
@@ -128,7 +170,7 @@ int main(int argc, char **argv)
 		own(bytes, flags);
 		printf("%.4f\n", own(bytes, flags));
 	} else {
-		fail("usage: lease lease|hugetlb|thp BYTES, lease small MANY CONNECTIONS");
+		fail("usage: lease lease|hugetlb|thp|take BYTES, lease small MANY CONNECTIONS, lease report");
 	}
 	return 0;
 }

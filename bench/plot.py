@@ -40,7 +40,7 @@ PICTURES = [
     ("Grid, ", "heat", "best", ("cache lines touched of each page", ""), "Blocks by size and lines touched: the fastest peer's time over prezero's."),
     ("Grid, ", "curves", "best", ("cache lines touched of each page", "speed-up over the best peer"), "Lameter's curve: the more of a page is touched at once, the less there is to gain."),
     ("cache lines touched a page", "lines", "flt/cpu/s", ("cache lines touched of each page", "pages in a CPU second"), "Lameter's curve: his figures of 2004 and today's levels."),
-    ("Waste: what became", "bars", "hit", ("MiB", ""), "What scrubd cleared and a request for zeroes used, by pattern of demand."),
+    ("Waste: ", "bars", "hit", ("MiB", ""), "What scrubd cleared and a request for zeroes used, by pattern of demand."),
     ("what neighbours feel", "changes", "never", ("% better than without scrubbing", ""), "Time of the neighbours' work, or lateness of their wake-ups. A change below its noise, which the table has, says nothing."),
 ]
 # Above this load a figure of idle CPUs is one of busy ones.

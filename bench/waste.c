@@ -1,12 +1,12 @@
 /*
  * waste: patterns of demand, some of which a scrubber should leave alone.
  *
- * The worker of `prezero bench waste`. `waste PATTERN MS` plays one of PATTERNS for MS
+ * The worker of `prezero bench waste`, by bench/waste.py. `waste PATTERN MS` plays one of PATTERNS for MS
  * milliseconds, then prints one line for each burst:
  *
  *   PHASE START_NS BURST_NS FREED MADE HIT MISS ABSENT PLAIN UNUSED ZERO
  *
- * and last `end CPU_NS BACKGROUND_NS RSS_KIB`. A burst is what lies between two pauses. All but
+ * then one of what all came to, and last `end CPU_NS BACKGROUND_NS RSS_KIB`. A burst is what lies between two pauses. All but
  * its time are sums since the start, in bytes, read after the burst: what the program freed;
  * what the zone's thread made zero; what ZERO requests found zero, had cleared, or left
  * to the kernel; zero bytes given to plain requests, or to the kernel unused; zero bytes that
@@ -33,7 +33,7 @@ struct row {
 	uint64_t start_ns, burst_ns, bytes[COLUMNS];
 };
 
-static struct row rows[MAX_ROWS];
+static struct row rows[MAX_ROWS + 1];
 static size_t row_count;
 static uint64_t freed, began, ends, burst_began;
 static int (*stats_json)(char *, size_t);
@@ -98,7 +98,7 @@ static void burst_ends(const char *phase, uint64_t period, uint64_t pause)
 {
 	uint64_t done = now(), next = burst_began + period;
 
-	if (row_count < MAX_ROWS) {
+	if (row_count < MAX_ROWS || !strcmp(phase, "all")) {
 		struct row *row = &rows[row_count++];
 
 		row->phase = phase;
@@ -393,6 +393,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(PATTERNS) / sizeof(*PATTERNS); i++) {
 		if (!strcmp(argv[1], PATTERNS[i].name)) {
 			PATTERNS[i].play();
+			burst_begins();
+			burst_ends("all", 0, 0);
 			print();
 			return 0;
 		}

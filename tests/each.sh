@@ -5,7 +5,8 @@
 #   tests/each.sh 'COMMAND
 #   COMMAND' [GROUP...]
 #   tests/each.sh --test      tries this script
-# The slowest are named with their times, by the clock and of CPUs.
+# The slowest are named with their times, by the clock and of CPUs. Lines that begin with & need no machine of their own: they
+# run one after another beside the others, and what they printed comes last.
 # With AGAIN=1 a command that failed is run once more after all others. One that passes then is named as unsteady, and is no
 # failure: a machine that many share stalls at times. Wrong data and a death by a signal stay failures.
 set -u
@@ -44,6 +45,9 @@ if [ "$1" = --test ]; then
     AGAIN=1 "$0" "echo x >>$dir/twice; false" >"$dir/said" 2>&1 && fail "what fails twice is forgiven"
     [ "$(grep -c x "$dir/twice")" = 2 ] || fail "it is not run twice"
     "$0" true | grep -q '^each: all 1 passed' || fail "success is a failure"
+    "$0" "echo first
+        & echo beside; false" >"$dir/said" 2>&1 && fail "a failure beside the others is success"
+    [ "$(grep -c '^beside$' "$dir/said")" = 2 ] && grep -q 'what ran beside' "$dir/said" || fail "what ran beside the others is not told"
     SLOW_S=0 "$0" 'sleep 1' | grep -q '^ *[1-9][0-9]* s, of CPUs [0-9]* s: sleep 1$' || fail "no time"
     echo "each: good"
     exit 0
@@ -96,9 +100,14 @@ note() {
     $1"
     fi
 }
+beside=$(sed -n 's/^[[:space:]]*& //p' "$dir/list")
+if [ -n "$beside" ]; then
+    "$0" "$beside" >"$dir/beside" 2>&1 &
+    other=$!
+fi
 while IFS= read -r command <&3; do
     command=$(printf '%s' "$command" | sed 's/^[[:space:]]*//')
-    [ -n "$command" ] || continue
+    case $command in '' | '& '*) continue ;; esac
     count=$((count + 1))
     run "$command" 3<&- || note "$command"
 done 3<"$dir/list"
@@ -110,6 +119,12 @@ while IFS= read -r command <&3; do
         AGAIN=0 note "$command"
     fi
 done 3<"$dir/again"
+if [ -n "$beside" ]; then
+    wait $other || failed="$failed
+    what ran beside the others, whose lines stand above"
+    echo "== beside the others"
+    cat "$dir/beside"
+fi
 [ $# -eq 0 ] || SETUP=look "$setup" "$@" || true
 cat "$dir/last" >&2
 took="$((($(date +%s) - began) / 60)) min"

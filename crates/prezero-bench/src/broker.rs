@@ -1,7 +1,5 @@
-//! What the benchmarks of leases share: a broker of their own, pages for it, and what a client
-//! does without one.
+//! What the benchmarks of leases share: a broker of their own, and pages for it.
 
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,24 +7,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use prezero_command::companion;
-use prezero_sys::shared::{PrivateMap, SharedMap};
 use prezerod::client::Client;
 use prezerod::host::Host;
 use prezerod::protocol::{Backing, Page, Report};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::progress::step;
 use crate::scratch::Scratch;
 
 /// How long the broker may take to make what a round needs.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Bytes of a page.
 pub const HUGE: u64 = 2 << 20;
-
-pub fn ms(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
-}
 
 /// The backings that this host has for `bytes`; why others are left out goes to the notes.
 pub fn backings(bytes: u64, notes: &mut Vec<String>) -> Vec<Backing> {
@@ -54,12 +45,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    pub fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
-        Broker::with(backing, bytes, keep, "")
-    }
-
-    /// One with more lines in its configuration.
-    pub fn with(backing: Backing, bytes: u64, keep: u64, lines: &str) -> Result<Broker> {
+    /// One with these lines in its configuration, too.
+    pub fn start(backing: Backing, bytes: u64, keep: u64, lines: &str) -> Result<Broker> {
         let scratch = Scratch::new()?;
         let config = format!(
             "{lines}backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
@@ -86,7 +73,7 @@ impl Broker {
         Ok(broker)
     }
 
-    pub fn connect(&self) -> Result<Client> {
+    fn connect(&self) -> Result<Client> {
         Ok(Client::connect(&self.scratch.file("socket"))?)
     }
 
@@ -108,21 +95,6 @@ impl Broker {
     pub fn socket(&self) -> PathBuf {
         self.scratch.file("socket")
     }
-
-    /// A counter, as Prometheus reads it.
-    pub fn counter(&self, name: &str) -> Result<f64> {
-        let text = self.connect()?.report(Report::Metrics)?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(line.with_context(|| format!("no counter {name}"))?.parse()?)
-    }
-
-    /// Its fillers.
-    pub fn fillers(&self) -> Vec<i32> {
-        let pid = self.process.id();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-    }
 }
 
 impl Drop for Broker {
@@ -130,33 +102,6 @@ impl Drop for Broker {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// What a client without a broker does with the same pages: QEMU's and DPDK's way.
-pub fn own_hugetlb(bytes: u64) -> Result<f64> {
-    let began = Instant::now();
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-    let file = memfd_create("own", flags)?;
-    ftruncate(&file, bytes)?;
-    let map = SharedMap::new(file.as_fd(), bytes as usize, HUGE as usize)?;
-    map.populate()?;
-    map.touch(0, bytes as usize, HUGE as usize);
-    Ok(ms(began))
-}
-
-pub fn own_thp(bytes: u64) -> Result<f64> {
-    let began = Instant::now();
-    let map = PrivateMap::huge(bytes as usize)?;
-    map.populate()?;
-    map.touch(0, bytes as usize, HUGE as usize);
-    Ok(ms(began))
-}
-
-/// Has the host back the memory that will be used: a guest's first touch is another story.
-pub fn warm(bytes: u64) -> Result<()> {
-    step("warming")?;
-    PrivateMap::huge(2 * bytes as usize)?.populate()?;
-    Ok(())
 }
 
 /// Hugetlb pages on top of those there are, given back when dropped.

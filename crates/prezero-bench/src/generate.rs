@@ -64,8 +64,8 @@ fn fish(command: &Command) -> String {
     let (mut text, is_bench) = (String::new(), "__fish_prezero_using_subcommand bench");
     for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
         let name = each.get_name();
-        let about =
-            each.get_about().map_or(String::new(), |about| about.to_string().replace('\'', ""));
+        let about = each.get_about().map(|about| about.to_string().replace('\'', ""));
+        let about = about.unwrap_or_default();
         let _ = writeln!(text, "complete -c prezero -n \"{is_bench}\" -f -a {name} -d '{about}'");
         for option in each.get_arguments().filter_map(clap::Arg::get_long) {
             let of_it = format!("{is_bench}; and __fish_seen_subcommand_from {name}");

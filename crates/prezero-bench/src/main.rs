@@ -79,22 +79,18 @@ enum Bench {
     Ablate(cases::ablate::Ablate),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(cases::disturb::Disturb),
-    /// How fast prezerod fills its stock, and what neighbours feel of it.
-    Fill(cases::fill::Fill),
     /// The broker's rule of stock on many hosts for days, in made-up time.
-    Fleet(cases::fleet::Fleet),
+    Fleet(prezerod_fleet::hosts::Fleet),
     /// Allocate zeroed, touch, free: idle, back to back and busy.
     Grid(cases::grid::Grid),
     /// How much to keep ready, and how many hosts, by made-up clusters.
-    Plan(cases::plan::Plan),
+    Plan(prezerod_fleet::plan::Plan),
     /// One page of HTML with plots: from files, or measured for it.
     Report(plot::Page),
     /// Keep what --json wrote, and make the index of all that is kept.
     Results(plot::Results),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(cases::scrub::Scrub),
-    /// Patterns of demand: what is scrubbed in vain, cost and gain.
-    Waste(cases::waste::Waste),
     /// One run of what no allocator can beat, for the grid.
     #[command(hide = true)]
     Ideal(cases::Ideal),
@@ -159,12 +155,10 @@ impl Bench {
             Bench::Generate(generate) => return generate.run(&command()).map(|()| None),
             Bench::Ablate(case) => case,
             Bench::Disturb(case) => case,
-            Bench::Fill(case) => case,
             Bench::Fleet(case) => case,
             Bench::Plan(case) => case,
             Bench::Grid(case) => case,
             Bench::Scrub(case) => case,
-            Bench::Waste(case) => case,
         };
         Ok(Some(case.measure()))
     }

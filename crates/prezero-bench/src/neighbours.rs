@@ -1,9 +1,8 @@
 //! Neighbours: processes, each on a CPU of its own, that tell how long their work takes them.
 
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use prezero::Topology;
 
 use crate::peers::Allocator;
@@ -48,32 +47,11 @@ impl Sizes {
 }
 
 /// Neighbours, one on each of some CPUs.
-#[derive(Debug)]
-pub struct Crowd(pub Vec<Worker>);
-
-impl Crowd {
-    /// Starts them.
-    ///
-    /// # Errors
-    /// One cannot be started, or pinned.
-    pub fn start(program: &Program, cpus: &[usize]) -> Result<Crowd> {
-        let workers =
-            cpus.iter().map(|&cpu| pinned(program, &Allocator::plain(), Path::new("none"), cpu));
-        Ok(Crowd(workers.collect::<Result<_>>()?))
-    }
-
-    /// ns of a unit of work in a slice, by the clock and by their CPU time.
-    ///
-    /// # Errors
-    /// One is gone, or did nothing.
-    pub fn slice(&mut self, command: &str, lead: Duration, slice: Duration) -> Result<(f64, f64)> {
-        for worker in &mut self.0 {
-            worker.tell(&format!("{command} {} {}", lead.as_nanos(), slice.as_nanos()))?;
-        }
-        let answers = self.0.iter_mut().map(Worker::hear).collect::<Result<Vec<_>>>()?;
-        let Some(times) = work(&answers) else { bail!("{command}: nothing done in {slice:?}") };
-        Ok(times)
-    }
+///
+/// # Errors
+/// One cannot be started, or pinned.
+pub fn crowd(program: &Program, cpus: &[usize]) -> Result<Vec<Worker>> {
+    cpus.iter().map(|&cpu| pinned(program, &Allocator::plain(), Path::new("none"), cpu)).collect()
 }
 
 /// What all neighbours' work took for each unit of it, by the clock and in CPU time; `None` if no

@@ -37,39 +37,24 @@ const FOLDERS: [&str; 5] = [
 struct Recipe {
     name: &'static str,
     /// What to preload, first that exists; none for glibc.
-    libraries: &'static [&'static str],
+    libraries: &'static str,
     /// Of Debian and Ubuntu, by release.
-    packages: &'static [&'static str],
+    packages: &'static str,
     environment: &'static [(&'static str, &'static str)],
 }
 
+const fn peer(name: &'static str, libraries: &'static str, packages: &'static str) -> Recipe {
+    Recipe { name, libraries, packages, environment: &[] }
+}
+
 const PEERS: [Recipe; 5] = [
-    Recipe { name: GLIBC, libraries: &[], packages: &["libc6"], environment: &[] },
-    Recipe { name: "glibc-keep", libraries: &[], packages: &["libc6"], environment: &KEEP },
-    Recipe {
-        name: "jemalloc",
-        libraries: &["libjemalloc.so.2"],
-        packages: &["libjemalloc2"],
-        environment: &[],
-    },
-    Recipe {
-        name: "mimalloc",
-        libraries: &[
-            "libmimalloc.so.2",
-            "libmimalloc.so.2.0",
-            "libmimalloc.so.3",
-            "libmimalloc.so",
-        ],
-        packages: &["libmimalloc2.0", "libmimalloc3"],
-        environment: &[],
-    },
-    Recipe {
-        name: "tcmalloc",
-        libraries: &["libtcmalloc_minimal.so.4"],
-        packages: &["libtcmalloc-minimal4", "libtcmalloc-minimal4t64"],
-        environment: &[],
-    },
+    peer(GLIBC, "", "libc6"),
+    Recipe { environment: &KEEP, ..peer("glibc-keep", "", "libc6") },
+    peer("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
+    peer("mimalloc", MIMALLOC, "libmimalloc2.0 libmimalloc3"),
+    peer("tcmalloc", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4 libtcmalloc-minimal4t64"),
 ];
+const MIMALLOC: &str = "libmimalloc.so.2 libmimalloc.so.2.0 libmimalloc.so.3 libmimalloc.so";
 
 /// What peers are called.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -157,15 +142,15 @@ fn ours() -> Result<Allocator, String> {
 impl Recipe {
     fn find(&self) -> Result<Allocator, Absent> {
         let in_folders =
-            |name: &&str| FOLDERS.iter().map(|f| Path::new(f).join(name)).find(|p| p.exists());
-        let library = self.libraries.iter().find_map(in_folders);
+            |name: &str| FOLDERS.iter().map(|f| Path::new(f).join(name)).find(|p| p.exists());
+        let library = self.libraries.split_whitespace().find_map(in_folders);
         if library.is_none() && !self.libraries.is_empty() {
-            let mend = format!("apt-get install {}", self.packages.join(" or "));
+            let mend = format!("apt-get install {}", self.packages.replace(' ', " or "));
             return Err(Absent { name: self.name.into(), mend });
         }
         let of = |package| machine::output("dpkg-query", &["-W", "-f", "${Version}", package]);
         let version =
-            self.packages.iter().copied().find_map(|package| of(package).filter(|v| !v.is_empty()));
+            self.packages.split(' ').find_map(|package| of(package).filter(|v| !v.is_empty()));
         let environment = self.environment.iter().map(|&(k, v)| (k.into(), v.into()));
         Ok(Allocator {
             name: self.name.into(),
@@ -233,8 +218,8 @@ mod tests {
     #[test]
     fn a_peer_that_is_not_installed_comes_with_its_mend() {
         let recipe = Recipe {
-            libraries: &["libnowhere.so.9"],
-            packages: &["libnowhere8", "libnowhere9"],
+            libraries: "libnowhere.so.9",
+            packages: "libnowhere8 libnowhere9",
             ..PEERS[2]
         };
         assert_eq!(recipe.find().unwrap_err().mend, "apt-get install libnowhere8 or libnowhere9");

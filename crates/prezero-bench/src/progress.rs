@@ -67,9 +67,8 @@ pub fn interrupted() -> bool {
 /// The steps to come.
 pub fn expect(steps: usize) {
     listen();
-    if let Ok(mut bar) = BAR.lock() {
-        *bar = Some(Bar { steps, begun: 0, since: Instant::now() });
-    }
+    let bar = Bar { steps, begun: 0, since: Instant::now() };
+    BAR.lock().map(|mut shown| *shown = Some(bar)).ok();
 }
 
 /// The next step begins.
@@ -92,9 +91,7 @@ pub fn step(label: &str) -> Result<()> {
 
 /// There is no next step.
 pub fn end() {
-    if let Ok(mut bar) = BAR.lock() {
-        *bar = None;
-    }
+    BAR.lock().map(|mut bar| *bar = None).ok();
     show("");
 }
 

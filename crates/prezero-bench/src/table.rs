@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 
 /// Words that stand for others in an argument: `{NAME}`.
@@ -86,8 +86,10 @@ pub struct Program {
     pub bytes: Option<String>,
     /// Half of the size that the axis says.
     pub half: bool,
-    /// Pages of a pool are needed.
-    pub pool: bool,
+    /// Leases that lie ready [1].
+    pub keep: Option<u64>,
+    /// Pages that are needed: those of a pool.
+    pub pages: Option<String>,
     /// Faulted in and given back before each run.
     pub warm: Option<String>,
 }
@@ -143,11 +145,6 @@ pub enum Listed {
         runs: Option<usize>,
         #[serde(default)]
         arms: Option<Vec<Arm>>,
-        #[serde(default)]
-        bytes: Option<String>,
-        /// Leases that lie ready.
-        #[serde(default)]
-        keep: Option<u64>,
     },
 }
 
@@ -173,8 +170,10 @@ pub struct Said {
     pub backing: Option<String>,
     /// Options of `prezero claim`, which runs the program.
     pub claim: Option<String>,
-    /// Pages of a pool are needed.
-    pub pool: bool,
+    /// Lines of its broker's configuration.
+    pub config: String,
+    /// Pages that are needed: those of a pool.
+    pub pages: Option<String>,
     pub base: Option<String>,
     pub wanted: Option<f64>,
 }
@@ -288,10 +287,8 @@ impl Listed {
 
 /// A size as in `512M`, in bytes.
 pub fn bytes(text: &str) -> Result<usize> {
-    match text.parse::<prezero::Size>() {
-        Ok(size) => Ok(size.0),
-        Err(why) => bail!("{text}: {why}"),
-    }
+    let size = text.parse::<prezero::Size>().map_err(|why| anyhow!("{text}: {why}"))?;
+    Ok(size.0)
 }
 
 #[cfg(test)]

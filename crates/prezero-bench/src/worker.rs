@@ -37,9 +37,9 @@ impl Program {
         Ok(Program(file))
     }
 
-    /// Its path, for this process and its children.
+    /// Its path, for all processes of this user while this one lives.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 }
 

@@ -138,7 +138,7 @@ impl Ablate {
         };
         let asked: Vec<_> = workloads().map(of).filter(|(_, left)| !left.is_empty()).collect();
         progress::expect(asked.iter().map(|(_, left)| left.len()).sum());
-        let mut inputs = Inputs::new(1, None)?;
+        let inputs = Inputs::new(1, None)?;
         let scratch = Scratch::new()?;
         'workloads: for ((name, at_once, counted), left) in asked {
             let mut arguments =

@@ -2,12 +2,9 @@
 
 pub mod ablate;
 pub mod disturb;
-pub mod fill;
-pub mod fleet;
+mod fleet;
 pub mod grid;
 mod ideal;
-pub mod plan;
 pub mod scrub;
-pub mod waste;
 
 pub use ideal::Ideal;

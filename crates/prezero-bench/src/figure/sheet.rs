@@ -104,6 +104,7 @@ impl Figure {
         Figure { better, ..self }
     }
 
+    #[cfg(test)]
     /// With a bound.
     pub fn wanted(self, bound: f64) -> Figure {
         Figure { wanted: Some(bound), ..self }
@@ -228,12 +229,6 @@ impl Sheet {
     /// The figure of a name, of a case, under an allocator, a way or a level.
     pub fn find(&self, who: &str, of: &[&str], name: &str) -> Option<&Figure> {
         self.figures.iter().find(|each| each.who == who && each.name == name && each.of == of)
-    }
-
-    #[cfg(test)]
-    /// Its value.
-    pub fn value(&self, who: &str, of: &[&str], name: &str) -> Option<f64> {
-        Some(self.find(who, of, name)?.value)
     }
 
     /// Compares prezero's figures of that name with the best of the peers' in each row.

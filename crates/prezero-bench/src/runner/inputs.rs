@@ -1,5 +1,6 @@
 //! What programs work on: files of `bench/` that the command carries, and text that is made here, the same each time.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ files! {
     "ready.py": "ready.py",
     "dpdk.sh": "dpdk.sh",
     "limited.sh": "limited.sh",
+    "fill.py": "fill.py",
+    "waste.py": "waste.py",
 }
 
 /// The library that passes each call on.
@@ -44,12 +47,17 @@ pub struct Inputs {
     scratch: Scratch,
     text_bytes: u64,
     python: Option<PathBuf>,
-    carried: Vec<(String, Program)>,
+    carried: RefCell<Vec<(String, Program)>>,
 }
 
 impl Inputs {
     pub fn new(text_mib: u64, python: Option<PathBuf>) -> Result<Inputs> {
-        Ok(Inputs { scratch: Scratch::new()?, text_bytes: text_mib << 20, python, carried: vec![] })
+        Ok(Inputs {
+            scratch: Scratch::new()?,
+            text_bytes: text_mib << 20,
+            python,
+            carried: RefCell::default(),
+        })
     }
 
     /// A word of an argument with files in place of their names.
@@ -67,6 +75,11 @@ impl Inputs {
 
     /// A file; `None` if no file is called so.
     pub fn file(&self, name: &str) -> Result<Option<PathBuf>> {
+        if let Some(name) =
+            name.strip_suffix(".c").filter(|name| ["lease", "disturb", "waste"].contains(name))
+        {
+            return self.carried(name).map(Some);
+        }
         let path = self.scratch.file(name);
         let carried = FILES.iter().find(|(known, _)| *known == name).map(|(_, bytes)| *bytes);
         let carried = carried.or((name == "passes_on.so").then_some(PASSES_ON));
@@ -88,14 +101,8 @@ impl Inputs {
     }
 
     /// The program that a case names; an error says what to install.
-    pub fn program(&mut self, named: &str) -> Result<PathBuf> {
-        let Some((name, package)) = named.split_once('@') else {
-            if !self.carried.iter().any(|(known, _)| known == named) {
-                self.carried.push((named.into(), Program::find(named)?));
-            }
-            let found = self.carried.iter().find(|(known, _)| known == named);
-            return Ok(found.context("it was just put there")?.1.path());
-        };
+    pub fn program(&self, named: &str) -> Result<PathBuf> {
+        let Some((name, package)) = named.split_once('@') else { return self.carried(named) };
         if name == "python" {
             return self.python_with(package);
         }
@@ -105,6 +112,18 @@ impl Inputs {
         let found = beside.or_else(|| program::find(name.as_ref(), std::env::var_os("PATH")).ok());
         let mend = if package.contains(' ') { String::new() } else { "apt-get install ".into() };
         found.with_context(|| format!("{name} is not here; {mend}{package}"))
+    }
+
+    /// `bench/NAME.c`, for as long as these inputs.
+    fn carried(&self, name: &str) -> Result<PathBuf> {
+        let mut all = self.carried.borrow_mut();
+        if let Some((_, program)) = all.iter().find(|(known, _)| known == name) {
+            return Ok(program.path());
+        }
+        let program = Program::find(name)?;
+        let path = program.path();
+        all.push((name.into(), program));
+        Ok(path)
     }
 
     fn python_with(&self, module: &str) -> Result<PathBuf> {

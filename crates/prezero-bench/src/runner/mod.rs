@@ -55,8 +55,8 @@ pub fn measure(name: &str, case: &'static Benchmark, options: &Options) -> Resul
         warm(table::bytes(size)?)?;
     }
     progress::expect(rows().map(|each| each.ways.len() * each.runs).sum());
-    let notes = std::mem::take(&mut plan.notes);
-    report.notes.extend(notes);
+    let left_out = plan.notes.clone();
+    report.notes.extend(left_out);
     let mut costs = Costs::default();
     let stage = Stage { name, case, options, runs };
     for (sheet, rows) in planned {
@@ -196,11 +196,12 @@ fn brokers(
     notes: &mut Vec<String>,
 ) -> Result<Vec<Option<Broker>>> {
     let (bytes, keep) = (planned.row.bytes, planned.keep);
-    let place = |way: &Way| match way.said.backing.as_deref() {
+    let named = |name: Option<&str>| match name {
         Some("thp") => Some(Backing::Thp),
         Some("hugetlb") => Some(Backing::Hugetlb),
-        _ => way.said.pool.then_some(Backing::Hugetlb),
+        _ => None,
     };
+    let place = |way: &Way| named(way.said.backing.as_deref().or(way.said.pages.as_deref()));
     if planned.ways.iter().any(|way| place(way).is_some()) {
         let size = prezero::Size(bytes as usize);
         ensure!(bytes > 0 && bytes.is_multiple_of(HUGE), "--sizes {size}: give multiples of 2M");
@@ -212,8 +213,9 @@ fn brokers(
         notes.extend(why);
     }
     let start = |way: &mut Way| {
-        let backing = place(way).filter(|_| way.said.backing.is_some());
-        let broker = backing.map(|backing| Broker::start(backing, bytes, keep)).transpose()?;
+        let backing = named(way.said.backing.as_deref());
+        let broker = backing.map(|backing| Broker::start(backing, bytes, keep, &way.said.config));
+        let broker = broker.transpose()?;
         if way.said.backing.is_some() {
             let socket = broker.as_ref().map_or(scratch.file("no-broker"), Broker::socket);
             let set = [("PREZERO_SOCKET", socket), ("STANDIN_DIR", scratch.file(""))];

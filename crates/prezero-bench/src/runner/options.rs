@@ -89,7 +89,7 @@ fn parser(option: &str) -> ValueParser {
                 .filter(|time| (0.0..=10_000.0).contains(time))
                 .ok_or("give 0 or more".into())
         }),
-        "seconds" | "pairs-s" | "text-mib" | "mib" => checked(|text| {
+        "seconds" | "times" | "pairs-s" | "text-mib" | "mib" => checked(|text| {
             text.parse().ok().filter(|number: &f64| *number > 0.0).ok_or("give more than 0".into())
         }),
         _ => ValueParser::string(),

@@ -45,7 +45,6 @@ struct Point<'a> {
     stdin: Option<&'a str>,
     arms: &'a [Arm],
     runs: Option<usize>,
-    keep: u64,
 }
 
 /// What all rows of a case share.
@@ -95,7 +94,6 @@ impl<'a> Plan<'a> {
             stdin: None,
             arms: &sheet.program.arms,
             runs: None,
-            keep: 1,
         };
         let row_of = |text: &str| {
             let own = if sheet.program.arguments.is_none() { text } else { "" };
@@ -113,18 +111,13 @@ impl<'a> Plan<'a> {
             }
             points.push(match row {
                 table::Listed::Words(text) => row_of(text),
-                table::Listed::Said {
-                    program, arguments, stdin, runs, arms, bytes, keep, ..
-                } => {
-                    let bytes = bytes.as_ref().map(|size| table::bytes(size)).transpose()?;
-                    let words = bytes.map(|bytes| ("bytes".into(), bytes.to_string()));
-                    let point = plain(of, words.into_iter().collect(), arguments.clone());
+                table::Listed::Said { program, arguments, stdin, runs, arms, .. } => {
+                    let point = plain(of, Words::new(), arguments.clone());
                     Point {
                         program: program.as_deref().unwrap_or(point.program),
                         stdin: stdin.as_deref(),
                         arms: arms.as_deref().unwrap_or(point.arms),
                         runs: *runs,
-                        keep: keep.unwrap_or(1),
                         ..point
                     }
                 }
@@ -165,7 +158,6 @@ impl<'a> Plan<'a> {
             stdin: None,
             arms: &program.arms,
             runs: None,
-            keep: 1,
         };
         Ok(points.into_iter().map(point).collect())
     }
@@ -199,7 +191,12 @@ impl<'a> Plan<'a> {
         let row = Row { of: point.of, program, arguments, stdin, bytes };
         let mut ways = vec![];
         for said in self.arms(point.arms) {
-            ways.extend(self.way(Said { pool: said.pool || sheet.program.pool, ..said }, &words)?);
+            ways.extend(
+                self.way(
+                    Said { pages: said.pages.or(sheet.program.pages.clone()), ..said },
+                    &words,
+                )?,
+            );
         }
         let base = sheet.asked.base.as_deref();
         // What the others are compared with comes first.
@@ -207,7 +204,7 @@ impl<'a> Plan<'a> {
         let own = point.runs.or(sheet.program.runs);
         // One run is what such a row is; of others the user says how many.
         let runs = self.options.runs.filter(|_| own != Some(1)).or(own).unwrap_or(self.runs);
-        Ok(Some(Planned { row, ways, runs, keep: point.keep }))
+        Ok(Some(Planned { row, ways, runs, keep: sheet.program.keep.unwrap_or(1) }))
     }
 
     fn words(&self, text: &str, words: &Words) -> Result<Vec<String>> {
@@ -251,12 +248,13 @@ impl<'a> Plan<'a> {
         let also = said.name.strip_prefix(ALSO).map(PathBuf::from);
         // With a slash in it, or the path would be searched.
         let prezero = also.map(std::path::absolute).transpose()?;
-        let backing = said.backing.as_deref().map(|text| filled(text, words));
+        let [backing, pages] = [&said.backing, &said.pages]
+            .map(|text| text.as_deref().map(|text| filled(text, words)));
         Ok(Some(Way {
             name: said.name.trim_start_matches(ALSO).into(),
             prezero,
             arguments: self.words(&said.arguments, words)?,
-            said: Said { backing, ..said },
+            said: Said { backing, pages, ..said },
             ..Way::of(&allocator)
         }))
     }

@@ -1,6 +1,6 @@
 //! From the runs of a row to its figures, and whether they are known well enough.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use prezero_host::samples::{Change, Judged};
 
 use super::contest::{Contest, Row, Run, Way};
@@ -30,12 +30,22 @@ pub fn figures(
             for (label, values) in said::by_row(runs, prints)? {
                 let mut samples = vec![];
                 for (value, spent) in &values {
-                    let read = said::samples(value, spent, figure, nth, sheet.posted.skip);
-                    samples.extend(
-                        read.with_context(|| format!("{} under {}", row.of.join(" "), arm.name))?,
-                    );
+                    match said::samples(value, spent, figure, nth, sheet.posted.skip) {
+                        Ok(read) => samples.extend(read),
+                        // Of several rows not each has all.
+                        Err(_) if label.is_some() => {}
+                        Err(error) => {
+                            return Err(error.context(format!(
+                                "{} under {}",
+                                row.of.join(" "),
+                                arm.name
+                            )));
+                        }
+                    }
                 }
-                let of = label.map_or(row.of.clone(), |label| vec![label]);
+                let mut of = row.of.clone();
+                of.pop_if(|_| label.is_some());
+                of.extend(label.clone());
                 let of: Vec<&str> = of.iter().map(String::as_str).collect();
                 let Some(made) = Figure::of_samples(&arm.name, &figure.name, &figure.unit, samples)
                 else {

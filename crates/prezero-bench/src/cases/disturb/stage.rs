@@ -13,7 +13,7 @@ use prezero::Size;
 
 use crate::cost::{counters, told};
 use crate::figure::{Better, Figure};
-use crate::neighbours::{Crowd, pinned, work};
+use crate::neighbours::{crowd, pinned, work};
 use crate::peers::Allocator;
 use crate::scratch::Scratch;
 use crate::worker::{Program, Signal, Worker};
@@ -171,9 +171,9 @@ impl Stage {
         slice: Duration,
     ) -> Result<Stage> {
         let (program, folder) = (Program::find("disturb")?, Scratch::new()?);
-        let Crowd(neighbours) = Crowd::start(&program, cpus)?;
+        let neighbours = crowd(&program, cpus)?;
         let busy = if scene == Scene::TicksBusy { cpus } else { &[] };
-        let Crowd(crowd) = Crowd::start(&program, busy)?;
+        let busy = crowd(&program, busy)?;
         let churner = |variant: &Variant| {
             let start = |each| pinned(&program, each, &folder.file(&variant.name), home);
             let worker = variant.allocator.as_ref().map(start).transpose()?;
@@ -181,8 +181,16 @@ impl Stage {
         };
         let churners = variants.iter().map(churner).collect::<Result<Vec<_>>>()?;
         let at_home = cpus.iter().position(|&cpu| cpu == home);
-        let stage =
-            Stage { scene, churn, slice, neighbours, at_home, crowd, churners, _folder: folder };
+        let stage = Stage {
+            scene,
+            churn,
+            slice,
+            neighbours,
+            at_home,
+            crowd: busy,
+            churners,
+            _folder: folder,
+        };
         stage
             .churners
             .iter()

@@ -1,20 +1,18 @@
 //! `prezero bench plan`: how much memory a host gives up so that starts find it, and on how many hosts they find room.
 //!
-//! No memory is made and no clock is read: each row plays a made-up cluster of [`prezerod_fleet`]. The figures are the
+//! No memory is made and no clock is read: each row plays a made-up cluster of [`fleet`](crate::fleet). The figures are the
 //! same in every run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::fleet::simulation::Machine;
+use crate::fleet::{Arrivals, Busy, Cluster, Full, RULES, Setting, Time, play};
 use anyhow::{Result, ensure};
-use prezero::Size;
-use prezerod_fleet::simulation::Machine;
-use prezerod_fleet::{Arrivals, Busy, Cluster, Full, RULES, Setting, Time, play};
+use prezero_host::Size;
 
-use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
-use crate::peers::Field;
-use crate::progress::{self, interrupted, step};
+use crate::told::{Better, Figure, Played, Progress, Sheet};
 
 /// Starts that a cell plays: a share of 99.9 % misses 200 of them.
 /// Fixed: the last digit of the tables.
@@ -32,7 +30,7 @@ const S: f64 = 1e9;
 const HOUR: f64 = 3600.0 * S;
 
 /// The command line of `prezero bench plan`.
-#[derive(clap::Args)]
+#[derive(clap::Args, Debug)]
 #[command(after_help = "Example: prezero bench plan --size 4G --starts 20,200 --busy 100")]
 pub struct Plan {
     /// What a start leases
@@ -67,22 +65,21 @@ pub struct Plan {
     room: Size,
 }
 
-impl Case for Plan {
-    fn measure(&self) -> Result<Report> {
+impl Plan {
+    /// Plays all of it.
+    ///
+    /// # Errors
+    /// A mistake in the command line.
+    pub fn play<P: Progress>(&self, progress: &P) -> Result<Played> {
         self.check()?;
-        let mut report = Report::here("plan", Field::none());
-        report.notes.push(format!(
+        let note = format!(
             "starts at random, of {} each; {} made in a second on idle CPUs, {} % of that on busy ones",
             self.size, self.pace, self.cpu_busy
-        ));
-        progress::expect(self.starts.len() * (self.busy.len() + 1) + self.all.len());
-        report.sheets.push(self.stock());
-        report.sheets.push(self.hosts());
-        Ok(report)
+        );
+        progress.expect(self.starts.len() * (self.busy.len() + 1) + self.all.len());
+        Ok((vec![note], vec![self.stock(progress), self.hosts(progress)]))
     }
-}
 
-impl Plan {
     fn check(&self) -> Result<()> {
         let percent = |at: &f64| (0.0..=100.0).contains(at);
         ensure!(self.size.0 >= 2 << 20, "--size {}: give 2M or more", self.size);
@@ -126,18 +123,17 @@ impl Plan {
         }
     }
 
-    fn stock(&self) -> Sheet {
+    fn stock<P: Progress>(&self, progress: &P) -> Sheet {
         let mut sheet = Sheet::new(
             "Plan: memory that a host gives up so that starts find it",
             &["starts an hour", "CPUs busy"],
-            Across::Name,
         )
         .note("keep: `keep` of [[stock]], times the size; nothing where no stock is enough")
         .note("learnt: what prezerod keeps by itself on idle CPUs, on average, and its hits");
         for starts in &self.starts {
             let row = starts.to_string();
             for busy in &self.busy {
-                if step(&format!("plan: {starts} an hour, CPUs busy {busy} %")).is_err() {
+                if progress.step(&format!("plan: {starts} an hour, CPUs busy {busy} %")).is_err() {
                     return sheet;
                 }
                 let host = self.host(*starts, *busy);
@@ -151,7 +147,7 @@ impl Plan {
                             .or_insert_with(|| Cluster { keep, ..host }.play(STARTS).ready_share());
                         share >= goal / 100.0
                     };
-                    let keep = prezerod_fleet::least(MOST_KEPT, enough);
+                    let keep = crate::fleet::least(MOST_KEPT, enough);
                     let gib = |keep: u64| keep as f64 * self.size.0 as f64 / f64::from(1 << 30);
                     let figure = |value| {
                         Figure::new("keep", &format!("for {goal} %"), "GiB", value)
@@ -160,22 +156,22 @@ impl Plan {
                     sheet.extend(keep.map(|keep| figure(gib(keep))));
                 }
             }
-            if step(&format!("plan: {starts} an hour, learnt")).is_err() {
+            if progress.step(&format!("plan: {starts} an hour, learnt")).is_err() {
                 return sheet;
             }
-            sheet.extend(self.learnt(*starts, &row));
+            sheet.extend(self.learnt::<P>(*starts, &row));
         }
         sheet
     }
 
     /// What the broker's own rule comes to.
-    fn learnt(&self, starts: u32, row: &str) -> Vec<Figure> {
+    fn learnt<P: Progress>(&self, starts: u32, row: &str) -> Vec<Figure> {
         let (hosts, days) = LEARNT;
         let bytes = (self.size.0 as u64).next_multiple_of(2 << 20);
         let arrivals = Arrivals::at_random(hosts, days, (HOUR / f64::from(starts)) as u64, bytes);
         let machine = Machine { pace: self.pace.0 as u64, limit: u64::MAX >> 1 };
         let setting = Setting { machine, forget: Duration::from_secs(4500), keep: 0 };
-        let tally = play(&arrivals, &RULES[0], &setting, interrupted);
+        let tally = play(&arrivals, &RULES[0], &setting, P::interrupted);
         let of = |name, unit, value| Figure::new("learnt", name, unit, value).case(&[row, "0 %"]);
         vec![
             of("on average", "GiB", tally.ready / tally.length_ns / f64::from(1 << 30)),
@@ -184,16 +180,15 @@ impl Plan {
         ]
     }
 
-    fn hosts(&self) -> Sheet {
-        let mut sheet =
-            Sheet::new("Plan: hosts on which starts find room", &["starts an hour"], Across::Name)
-                .note(format!(
-                    "leases live for {} s on average; a host has room for {}",
-                    self.life,
-                    self.room.0 / self.size.0
-                ));
+    fn hosts<P: Progress>(&self, progress: &P) -> Sheet {
+        let mut sheet = Sheet::new("Plan: hosts on which starts find room", &["starts an hour"])
+            .note(format!(
+                "leases live for {} s on average; a host has room for {}",
+                self.life,
+                self.room.0 / self.size.0
+            ));
         for all in &self.all {
-            if step(&format!("plan: hosts for {all} an hour")).is_err() {
+            if progress.step(&format!("plan: hosts for {all} an hour")).is_err() {
                 return sheet;
             }
             let cluster = Cluster {
@@ -206,7 +201,7 @@ impl Plan {
             let row = all.to_string();
             let of = |name: &str, unit, value| Figure::new("room", name, unit, value).case(&[&row]);
             let leases = f64::from(*all) * self.life / 3600.0;
-            sheet.push(of("leases at once", "", leases).better(Better::Neither));
+            sheet.extend([of("leases at once", "", leases).better(Better::Neither)]);
             for goal in &self.goal {
                 let hosts = cluster.hosts_for(goal / 100.0, STARTS, MOST_HOSTS);
                 sheet
@@ -223,6 +218,18 @@ mod tests {
 
     use super::*;
 
+    struct Silent;
+
+    impl Progress for Silent {
+        fn expect(&self, _: usize) {}
+        fn step(&self, _: &str) -> Result<()> {
+            Ok(())
+        }
+        fn interrupted() -> bool {
+            false
+        }
+    }
+
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
@@ -233,7 +240,7 @@ mod tests {
     fn a_filler_that_keeps_up_needs_one_and_a_slow_one_more() {
         let of = |words: &str| Line::parse_from(words.split(' ')).plan;
         let plan = of("plan --starts 36,3600 --busy 0 --goal 99 --all 100 --room 64G");
-        let sheet = plan.stock();
+        let sheet = plan.stock(&Silent);
         let keep = |sheet: &Sheet, row, busy| sheet.value("keep", &[row, busy], "for 99 %");
         // 36 an hour take a quarter of a second each: one finds 1 - 0.0025 of them.
         assert_eq!(keep(&sheet, "36", "0 %"), Some(2.0));
@@ -241,9 +248,9 @@ mod tests {
         assert_eq!(keep(&sheet, "3600", "0 %"), Some(6.0));
         assert!(sheet.value("learnt", &["36", "0 %"], "hits") > Some(99.0));
         // At 5 % of its pace a filler makes one in 5 s: a load of 0.05.
-        let busy = of("plan --starts 36 --busy 100 --goal 99").stock();
+        let busy = of("plan --starts 36 --busy 100 --goal 99").stock(&Silent);
         assert_eq!(keep(&busy, "36", "100 %"), Some(4.0));
         // 100 leases at once: Erlang B has 117 places for 99 %, which are four hosts of 32.
-        assert_eq!(plan.hosts().value("room", &["100"], "for 99 %"), Some(4.0));
+        assert_eq!(plan.hosts(&Silent).value("room", &["100"], "for 99 %"), Some(4.0));
     }
 }
