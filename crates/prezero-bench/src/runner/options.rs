@@ -17,8 +17,9 @@ const MOST_RING: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Options {
     pub runs: Option<usize>,
-    /// The prezero of other builds.
+    /// The prezero of other builds, and mechanisms that another prezero is without.
     pub also: Vec<String>,
+    pub ablate: Vec<String>,
     pub reserve: bool,
     values: Vec<(String, Vec<String>)>,
 }
@@ -38,23 +39,17 @@ pub fn command(name: &'static str, case: &'static Benchmark) -> Command {
         number("runs", "N", format!("Runs of each row under each arm [{runs}]"))
             .value_parser(clap::value_parser!(usize)),
     );
-    if case
-        .sheet
-        .iter()
-        .flat_map(|sheet| &sheet.program.arms)
-        .any(|arm| CASES.arm(arm).of == "prezero")
-    {
-        command = command.arg(
-            number("also", "PATH", "The prezero of another build, too".into())
-                .action(ArgAction::Append),
-        );
+    let arms = case.sheet.iter().flat_map(|sheet| &sheet.program.arms).map(|arm| CASES.arm(arm));
+    let arms: Vec<_> = arms.collect();
+    if arms.iter().any(|arm| ["prezero", "peers"].contains(&arm.of.as_str())) {
+        let help = "prezero without a mechanism, too; + between several";
+        for (name, value, help) in
+            [("also", "PATH", "The prezero of another build, too"), ("ablate", "NAME", help)]
+        {
+            command = command.arg(number(name, value, help.into()).action(ArgAction::Append));
+        }
     }
-    if case
-        .sheet
-        .iter()
-        .flat_map(|sheet| &sheet.program.arms)
-        .any(|arm| CASES.arm(arm).backing.is_some())
-    {
+    if arms.iter().any(|arm| arm.backing.is_some()) {
         let help =
             "Reserve the hugetlb pages that this takes, and give them back at the end (as root)";
         command =
@@ -105,21 +100,18 @@ impl Options {
         let has = |name: &str| matches.try_contains_id(name).unwrap_or(false);
         let mut options =
             Options { runs: matches.get_one::<usize>("runs").copied(), ..Options::default() };
-        if has("also") {
-            options.also =
-                matches.get_many::<String>("also").into_iter().flatten().cloned().collect();
-        }
+        let many = |name: &str| -> Vec<String> {
+            let given = matches.try_get_many::<String>(name).ok().flatten();
+            given.into_iter().flatten().cloned().collect()
+        };
+        (options.also, options.ablate) = (many("also"), many("ablate"));
         for also in &options.also {
             let is_file = std::path::Path::new(also).is_file();
             is_file.then_some(()).with_context(|| format!("--also {also}: no such file"))?;
         }
         options.reserve = has("reserve") && matches.get_flag("reserve");
         for (name, default) in &case.options {
-            let given: Vec<String> = if has(name) {
-                matches.get_many::<String>(name).into_iter().flatten().cloned().collect()
-            } else {
-                vec![]
-            };
+            let given = many(name);
             let default = default.split(',').filter(|word| !word.is_empty()).map(String::from);
             options
                 .values

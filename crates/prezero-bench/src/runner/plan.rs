@@ -228,7 +228,13 @@ impl<'a> Plan<'a> {
             of: PREZERO.into(),
             ..Said::default()
         });
-        each.chain(also).collect()
+        let without = self.options.ablate.iter().map(|names| Said {
+            name: format!("without {names}"),
+            of: PREZERO.into(),
+            environment: [("PREZERO_ABLATE".into(), names.replace('+', ","))].into(),
+            ..Said::default()
+        });
+        each.chain(also).chain(without).collect()
     }
 
     /// An arm as a way; `None`: its allocator is not here.

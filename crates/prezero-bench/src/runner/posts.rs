@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::options::Options;
 use super::said;
 use crate::figure::{self, Better, Figure};
-use crate::table::{Named, Sheet};
+use crate::table::{Claim, Named, Sheet};
 
 /// Adds what the post printed and what was brought from elsewhere, and judges what is said.
 pub fn add(
@@ -44,22 +44,15 @@ pub fn add(
                 }
             }
             if let (Some(base), Some(gain)) = (base, &sheet.posted.elsewhere) {
-                let place = |who: &str| [vec![who.to_string()], gain.of.clone()].concat();
+                let place = |who: String| [vec![who], gain.of.clone()].concat();
                 let says = format!("{name}, {}, against itself without the patches", gain.says);
-                judge(
-                    table,
-                    &says,
-                    &gain.figure,
-                    &place(&name),
-                    &place(&base),
-                    Some(gain.least),
-                    None,
-                );
+                let (figure, own, least) = (gain.figure.clone(), place(name), Some(gain.least));
+                judge(table, &Claim { says, figure, own, other: place(base), least, most: None });
             }
         }
     }
     for claim in &sheet.posted.claims {
-        judge(table, &claim.says, &claim.figure, &claim.own, &claim.other, claim.least, claim.most);
+        judge(table, claim);
     }
     Ok(())
 }
@@ -70,21 +63,14 @@ fn of(figure: &Named, who: &str, labels: &[&str], samples: Vec<f64>) -> Option<F
 }
 
 /// Says how many times as good the one is as the other, and whether that is as the post has it.
-fn judge(
-    table: &mut figure::Sheet,
-    says: &str,
-    name: &str,
-    own: &[String],
-    other: &[String],
-    least: Option<f64>,
-    most: Option<f64>,
-) {
+fn judge(table: &mut figure::Sheet, claim: &Claim) {
+    let Claim { says, figure: name, own, other, least, most } = claim;
     let find = |place: &[String]| {
         let (who, of) = place.split_first()?;
         table
             .figures
             .iter()
-            .find(|figure| figure.who == *who && figure.name == name && figure.of == of)
+            .find(|figure| figure.who == *who && figure.name == *name && figure.of == of)
     };
     let Some(times) = find(own)
         .zip(find(other))
@@ -180,11 +166,19 @@ mod tests {
             table.push(Figure::new(who, "took", "us", us).case(&["1"]));
         }
         let place = |who: &str| vec![who.to_string(), "1".to_string()];
+        let claim = |says: &str, own, least, most| Claim {
+            says: says.into(),
+            figure: "took".into(),
+            own: place(own),
+            other: place("a"),
+            least,
+            most,
+        };
         for (least, most) in [(Some(3.0), None), (Some(3.1), None), (None, Some(3.1)), (None, None)]
         {
-            judge(&mut table, "it is faster", "took", &place("b"), &place("a"), least, most);
+            judge(&mut table, &claim("it is faster", "b", least, most));
         }
-        judge(&mut table, "of nothing", "took", &place("none"), &place("a"), None, None);
+        judge(&mut table, &claim("of nothing", "none", None, None));
         let said = ["held: ", "did not hold: ", "held: ", ""]
             .map(|held| format!("{held}it is faster: 3.00 times"));
         assert_eq!(table.says, said);
