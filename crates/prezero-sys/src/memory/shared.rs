@@ -87,14 +87,6 @@ impl SharedMap {
         }
     }
 
-    /// Makes all of it resident and writable in one call, as a program that prefaults does.
-    ///
-    /// # Errors
-    /// What `MADV_POPULATE_WRITE` answers.
-    pub fn populate(&self) -> Result<(), Errno> {
-        populate(&self.range)
-    }
-
     /// Asks for huge pages from now on: where `shmem_enabled` says `advise` the first fault brings one.
     ///
     /// # Errors
@@ -153,40 +145,15 @@ impl PrivateMap {
         Ok(PrivateMap { range: Reservation::new(len, GRAIN)? })
     }
 
-    /// `len` bytes, absent, in huge pages as far as the kernel has them.
-    ///
-    /// # Errors
-    /// What [`Reservation::new`] answers.
-    pub fn huge(len: usize) -> Result<PrivateMap, Errno> {
-        let range = Reservation::new(len, 2 << 20)?;
-        match range.advise_huge(0, len) {
-            // A kernel without huge pages does what it can.
-            Ok(()) | Err(Errno::INVAL) => Ok(PrivateMap { range }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// As [`SharedMap::populate`].
+    /// Makes all of it resident and writable in one call.
     ///
     /// # Errors
     /// What `MADV_POPULATE_WRITE` answers.
     pub fn populate(&self) -> Result<(), Errno> {
-        populate(&self.range)
+        let first = self.range.base().as_ptr().cast();
+        // SAFETY: the whole of this mapping, which no other code sees; content stays.
+        unsafe { madvise(first, self.range.len(), Advice::LinuxPopulateWrite) }
     }
-
-    /// As [`SharedMap::touch`].
-    pub fn touch(&self, offset: usize, len: usize, every: usize) {
-        for at in (offset..offset + len).step_by(every) {
-            // SAFETY: all of the range is mapped.
-            unsafe { self.range.populate(at, GRAIN) };
-        }
-    }
-}
-
-fn populate(range: &Reservation) -> Result<(), Errno> {
-    let first = range.base().as_ptr().cast();
-    // SAFETY: the whole of this mapping; content stays.
-    unsafe { madvise(first, range.len(), Advice::LinuxPopulateWrite) }
 }
 
 /// Takes the calling thread's memory from one node only.
