@@ -103,7 +103,7 @@ def table(sheet, place):
         columns += [figure["who"]] if figure["who"] not in columns else []
         for at, against in enumerate(figure.get("against", [])):
             head = f"x {against['what']}" if figure["who"] == "prezero" else f"{figure['who']} x {against['what']}"
-            text = f"{against['times']:.3f}" if against["times"] < 10 else shown(against["times"])
+            text = f"{against['times']:.3f}" if 0.01 <= against["times"] < 10 else shown(against["times"])
             missed = judged(against["times"], against.get("noise") or 0, against.get("wanted"))
             text += "=" if missed == "<" and against.get("at_limit") else missed
             text += f" ± {against['noise']:.3f}" if against.get("noise") is not None else ""
@@ -166,6 +166,11 @@ def draw(kind, data, axes, width):
                 axis.plot(xs, ys, marker=".", label=name, gid=f"curve-{nth}", color=plt.cm.tab20(nth % 20))
             axis.set(xscale="log", yscale="log")
             axis.set_xticks(sorted({float(place) for place in along}), sorted(along, key=float))
+            least, most = min(value for *_, value in data), max(value for *_, value in data)
+            decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+            ticks = [step * 10.0 ** decade for decade in decades for step in ((1, 2, 5) if len(decades) < 5 else (1,))]
+            axis.set_yticks(ticks, [shown(tick) for tick in ticks])
+            axis.set_ylim(least / 1.2, most * 1.2)
             axis.minorticks_off()
             figure.legend(loc="outside lower center", ncols=max(1, width // 190), frameon=False, fontsize=11)
         else:
