@@ -32,7 +32,7 @@ fn kept(text: String) -> &'static str {
 /// The command of a case.
 pub fn command(name: &'static str, case: &'static Benchmark) -> Command {
     let runs = case.runs.unwrap_or(super::RUNS);
-    let example = format!("Example: prezero bench {name} {}{}", case.example, case.more);
+    let example = format!("Example: prezero bench {name} {}\n{}", case.example, case.more);
     let number =
         |name, value, help: String| Arg::new(name).long(name).value_name(value).help(kept(help));
     let mut command = Command::new(name).about(&*case.about).after_help(kept(example)).arg(
@@ -42,7 +42,7 @@ pub fn command(name: &'static str, case: &'static Benchmark) -> Command {
     let arms = case.sheet.iter().flat_map(|sheet| &sheet.program.arms).map(|arm| CASES.arm(arm));
     let arms: Vec<_> = arms.collect();
     if arms.iter().any(|arm| ["prezero", "peers"].contains(&arm.of.as_str())) {
-        let help = "prezero without a mechanism, too; + between several";
+        let help = "prezero without a mechanism, too";
         for (name, value, help) in
             [("also", "PATH", "The prezero of another build, too"), ("ablate", "NAME", help)]
         {
@@ -50,8 +50,7 @@ pub fn command(name: &'static str, case: &'static Benchmark) -> Command {
         }
     }
     if arms.iter().any(|arm| arm.backing.is_some()) {
-        let help =
-            "Reserve the hugetlb pages that this takes, and give them back at the end (as root)";
+        let help = "Reserve the hugetlb pages for this (as root)";
         command =
             command.arg(Arg::new("reserve").long("reserve").help(help).action(ArgAction::SetTrue));
     }
