@@ -269,7 +269,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
-    use crate::turn::alone;
+    use prezero_testing::alone;
 
     #[test]
     fn no_inode_is_given_to_another_users_manager() {
