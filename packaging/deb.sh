@@ -38,7 +38,7 @@ sed '1,4d; s/^$/./; s/^/ /' "$top/LICENSE-MIT" >>copyright
 # What Debian reads, of the release alone; what users read is CHANGELOG.md.
 day=$(date -uR -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}")
 printf 'prezero (%s) unstable; urgency=medium\n\n  * Release %s: see CHANGELOG.md beside this file.\n\n -- %s  %s\n' \
-    "$version" "$version" "$(cd "$top" && about maintainer)" "$day" >changelog
+    "$version" "$version" "$maintainer" "$day" >changelog
 cd "$stage"
 if [ -n "$source" ]; then
     "$top/packaging/vendor.py" vendor

@@ -1,10 +1,9 @@
 #!/bin/sh
-# Builds the programs and libraries of a release, for glibc 2.28 and later: Debian 10, Ubuntu 20.04, RHEL 8. Linked by zig,
-# which has the symbols of each glibc.
+# Builds the programs and libraries of a release, for glibc 2.28 and later: Debian 10, Ubuntu 20.04, RHEL 8. Programs are
+# linked by zig, which has the names of each glibc; libraries ask for no name after 2.17, whatever links them.
 #   packaging/portable.sh PROGRAMS|all [ARCH]     x86_64 or aarch64 [this machine's]; prints three folders: programs,
 #                                                 libraries, and the programs that run here
-# Libraries for this machine are those of `make build`, which load with glibc 2.17.
-# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`.
+# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`, and gcc-aarch64-linux-gnu.
 set -eu
 cd "$(dirname "$0")/.."
 here=$(uname -m)
@@ -33,15 +32,15 @@ package() { for each; do printf ' -p %s' "$each"; done; }
 # shellcheck disable=SC2046,SC2086 # words
 {
     CC=$zig/cc-$machine CARGO_TARGET_DIR=$zig cargo zigbuild --release --target "$target.2.28" $(package $programs)
+    export CARGO_TARGET_DIR="$PWD/target"
     if [ "$machine" = "$here" ]; then
-        built=$PWD/target/library
-        CARGO_TARGET_DIR=$PWD/target cargo build --profile library $(package $libraries)
+        cargo build --profile library $(package $libraries)
     else
-        built=$zig/$target/library
-        CARGO_TARGET_DIR=$zig cargo zigbuild --profile library --target "$target.2.28" $(package $libraries)
+        export "CARGO_TARGET_$(echo "$target" | tr a-z- A-Z_)_LINKER=$machine-linux-gnu-gcc"
+        cargo build --profile library --target "$target" $(package $libraries)
         [ "$which" != all ] || [ -x "$zig/$here-unknown-linux-gnu/release/prezero-bench" ] || "$0" all "$here"
     fi
 } >&2
 echo "$zig/$target/release"
-echo "$built"
+[ "$machine" = "$here" ] && echo "$PWD/target/library" || echo "$PWD/target/$target/library"
 echo "$zig/$here-unknown-linux-gnu/release"

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Makes all that a release consists of out of a tag, in target/release-VERSION: the source archive, the Debian packages, the
-# wheel, the crates, a list of what they are built of (SPDX), the tools that built them, and the checksums of all.
+# Makes all that a release consists of out of a tag, in target/release-VERSION: the source archive, the Debian source package and
+# packages, the wheels, the crates, a list of what they are built of (SPDX), the tools that built them, notes that say which
+# file is for which machine, and the checksums of all.
 #   packaging/release.sh [--draft] [--native] TAG
 # The same tag and tools give the same bytes, whichever folder they are built in (tests/release.sh). The tag is `v` and the
-# version; Cargo.toml names a home page, a repository, a place for reports and a maintainer: --draft is content without.
-# --native takes a wheel for this machine, without zig.
+# version; Cargo.toml names a home page, a repository, places for reports and a maintainer: --draft is content without.
+# Packages and wheels are for x86-64 and arm64; --native: for this machine alone, without zig.
 # It publishes nothing: docs/contributor.md has the commands.
 set -eu
 cd "$(dirname "$0")/.."
@@ -35,7 +36,8 @@ about() { "$source/packaging/about.sh" "$1"; }
 version=$(about version)
 if [ -z "$draft" ]; then
     [ "$tag" = "v$version" ] || fail "$tag is the tag of another version than $version: --draft builds it all the same"
-    for each in homepage repository issues maintainer; do [ -n "$(about $each)" ] || fail "Cargo.toml names no $each"; done
+    lacks=$(for each in homepage repository issues security maintainer; do [ -n "$(about $each)" ] || printf ' %s' $each; done)
+    [ -z "$lacks" ] || fail "Cargo.toml says no$lacks: only the repository's owner can fill that"
 fi
 out=$PWD/target/release-$version
 rm -rf "$out"
@@ -51,28 +53,49 @@ cargo=${CARGO:-cargo}
 "$cargo" fetch --locked --quiet
 step() {
     echo "release: $*" >&2
-    "$@" >"$work/log" 2>&1 || {
-        tail -n 20 "$work/log" >&2
+    "$@" >"$work/out" 2>"$work/log" || {
+        tail -n 20 "$work/out" "$work/log" >&2
         fail "$* failed"
     }
 }
-step make --no-print-directory build
-step make --no-print-directory deb
-cp target/debian/*.deb "$out/"
-# shellcheck disable=SC2086 # a word or none
-step packaging/wheel.sh $native
-cp target/wheel/*.whl "$out/"
+# packages [--source] [ARCH]: a machine's, taken before the next machine's take their place.
+packages() {
+    step packaging/deb.sh "$@"
+    cp target/debian/*.deb "$out/"
+    rm target/debian/*.deb
+}
+if [ -n "$native" ]; then
+    step make --no-print-directory build
+    packages --source
+    step packaging/wheel.sh --native
+    cp target/wheel/*.whl "$out/"
+else
+    source=--source
+    for machine in x86_64 aarch64; do
+        step packaging/portable.sh all $machine
+        PROGRAMS=$(sed -n 1p "$work/out") LIBRARIES=$(sed -n 2p "$work/out") HERE=$(sed -n 3p "$work/out")
+        export PROGRAMS LIBRARIES HERE
+        # shellcheck disable=SC2086 # a word or none
+        packages $source "$(echo $machine | sed 's/x86_64/amd64/; s/aarch64/arm64/')"
+        step packaging/wheel.sh $machine
+        cp target/wheel/*.whl "$out/"
+        source=
+    done
+fi
+cp target/debian/*.dsc target/debian/*.tar.xz "$out/"
 crates=$(sed -n 's/^prezero[a-z-]* = { path = "crates\/\([a-z-]*\)", version.*/-p \1/p' Cargo.toml)
 # shellcheck disable=SC2086 # words
 step "$cargo" package --no-verify --locked --target-dir target $crates
 cp target/package/*.crate "$out/"
 packaging/sbom.py >"$out/prezero-$version.spdx.json"
+packaging/notes.sh "$out" >"$out/prezero-$version.notes.md"
 {
     echo "commit $commit"
     rustc --version
     cc --version | head -n 1
     ld --version | head -n 1
     dpkg-deb --version | head -n 1
+    dh --version | head -n 1
     [ -n "$native" ] || target/wheel/tools/bin/python3 -m pip list --format freeze --disable-pip-version-check
 } >"$out/prezero-$version.tools"
 cd "$out"

@@ -15,12 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # What is shipped: the rest are their parts.
-SHIPPED = ["prezero-cli", "prezerod", "prezero-bench", "prezero-preload", "prezero-lease-shim", "prezero-numpy"]
-PLATFORM = "x86_64-unknown-linux-gnu"
+SHIPPED = ["prezero-cli", "prezerod", "prezero-bench", "prezero-preload", "prezero-lease-shim", "prezero-pinned",
+           "prezero-numpy"]
+PLATFORMS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 
 
 def metadata():
-    command = [os.environ.get("CARGO", "cargo"), "metadata", "--locked", "--format-version", "1", "--filter-platform", PLATFORM]
+    command = [os.environ.get("CARGO", "cargo"), "metadata", "--locked", "--format-version", "1"]
+    command += [word for each in PLATFORMS for word in ("--filter-platform", each)]
     return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 

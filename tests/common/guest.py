@@ -61,13 +61,16 @@ def kernel_of(option):
     return kernel, [module for module in found if module]
 
 
-def initramfs(path, programs, modules=()):
-    """Writes one with those programs in /bin, libraries beside them, and what they are linked to."""
+def initramfs(path, programs, modules=(), busybox=shutil.which("busybox"), libraries=None):
+    """Writes one with those programs in /bin, libraries beside them, and what they are linked to. For another machine: its
+    busybox, and `libraries`, the files by their places."""
     read = lambda path: Path(path).read_bytes()  # noqa: E731
     files = {"init": (0o755, INIT.encode())}
-    for program in [shutil.which("busybox"), *programs]:
+    for place, library in (libraries or {}).items():
+        files[place.lstrip("/")] = (0o755, read(library))
+    for program in [busybox, *programs]:
         files[f"bin/{Path(program).name}"] = (0o755, read(program))
-        linked = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+        linked = "" if libraries else subprocess.run(["ldd", program], capture_output=True, text=True).stdout
         for library in re.findall(r"(/\S+) \(0x", linked):
             files[library.lstrip("/")] = (0o755, read(library))
     for number, module in enumerate(modules):
@@ -97,13 +100,13 @@ def archive(files):
 class Guest:
     """QEMU with a shell on its serial line."""
 
-    def __init__(self, folder, kernel, initramfs, *arguments, mib, append=""):
+    def __init__(self, folder, kernel, initramfs, *arguments, mib, append="", system="qemu-system-x86_64", console="ttyS0"):
         self.monitor_path = f"{folder}/monitor"
         self.said, self.over = "", False
-        command = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", f"{mib}M", "-nodefaults", "-nographic",
+        command = [system, "-accel", "tcg", "-cpu", "max", "-m", f"{mib}M", "-nodefaults", "-nographic",
                    "-no-reboot", "-serial", "stdio", "-qmp", f"unix:{self.monitor_path},server=on,wait=off",
                    "-kernel", str(kernel), "-initrd", str(initramfs),
-                   "-append", f"console=ttyS0 quiet panic=-1 no_timer_check transparent_hugepage=madvise {append}", *arguments]
+                   "-append", f"console={console} quiet panic=-1 no_timer_check transparent_hugepage=madvise {append}", *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         threading.Thread(target=self.listen, daemon=True).start()
         try:

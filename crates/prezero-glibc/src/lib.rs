@@ -36,6 +36,9 @@ macro_rules! names {
             "pthread_setspecific" = "GLIBC_2.2.5" | $crate::names::nothing;
             "pthread_once" = "GLIBC_2.2.5" | $crate::names::once;
         }
+        // For x86-64 the library that opens others exports a `dlopen` of its own.
+        #[cfg(target_arch = "aarch64")]
+        $crate::oldest! { "dlopen" = "GLIBC_2.17" | $crate::names::nothing; }
         $crate::own! {
             "_dl_find_object" = $crate::names::find_object;
             "__cxa_thread_atexit_impl" = $crate::names::at_thread_exit;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use prezero_core::internal::{ADDRESS_SPACE_SHARE, LazyHeap, MIN_LIMIT, MIN_THRESHOLD};
 use prezero_core::{Anonymous, Config, Heap, Zone};
 use prezero_sys::birth;
-use prezero_sys::memory::promises;
+use prezero_sys::memory::{promises, reservation::has_small_pages};
 
 use crate::compat::errno::Errno;
 use crate::compat::next::{Next, resolve};
@@ -111,12 +111,14 @@ pub fn give_back() -> bool {
 }
 
 /// Why there can be no zone, if so: a sanitizer or valgrind must see every block, another object has functions of the
-/// malloc family, a filter of system calls ends the process that makes one, or the libc is not the one that this library knows.
+/// malloc family, a filter of system calls ends the process that makes one, or libc or pages are not those that this library knows.
 pub fn stands_aside() -> Option<&'static str> {
     if company::is_of_another_libc() {
         Some("its C library is not glibc")
     } else if company::is_sanitized() || env::is_valgrind() {
         Some("a sanitizer or valgrind serves it")
+    } else if !has_small_pages() {
+        Some("this kernel's pages are larger than 4 KiB")
     } else if !whole::is_whole() {
         Some("an allocator or tracker of its own has functions of malloc's family")
     } else if confine::is_forbidden() {

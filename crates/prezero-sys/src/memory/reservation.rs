@@ -53,6 +53,13 @@ pub(super) unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8)
 /// Every offset and length is a multiple of this, the smallest page there is: 4 KiB.
 pub const GRAIN: usize = 4096;
 
+/// Whether the kernel's pages are grains. On arm64 a kernel may have pages of 16 or 64 KiB, which calls of this crate
+/// would give back or count in parts: there is no reservation then.
+pub fn has_small_pages() -> bool {
+    // SAFETY: no terms.
+    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize <= GRAIN }
+}
+
 /// A range of private anonymous memory, readable and writable, unmapped on drop unless a part
 /// was given up.
 ///
@@ -83,12 +90,13 @@ impl Reservation {
     ///
     /// # Errors
     /// `INVAL` for a length that is zero or no multiple of [`GRAIN`], and for an
-    /// alignment that is less than that or no power of two; otherwise what `mmap`
-    /// answers, which is `NOMEM` when the address space or `RLIMIT_AS` is exhausted.
+    /// alignment that is less than that or no power of two; `NOSYS` where [pages are larger](has_small_pages); otherwise
+    /// what `mmap` answers, which is `NOMEM` when the address space or `RLIMIT_AS` is exhausted.
     pub fn new(len: usize, align: usize) -> Result<Reservation, Errno> {
         if len == 0 || !len.is_multiple_of(GRAIN) || align < GRAIN || !align.is_power_of_two() {
             return Err(Errno::INVAL);
         }
+        has_small_pages().then_some(()).ok_or(Errno::NOSYS)?;
         // Recent kernels align large mappings by themselves, and then `RLIMIT_AS` need
         // not cover the slack that aligning by hand asks for.
         let exact = map(len)?;
