@@ -1,6 +1,7 @@
 #!/bin/sh
 # The Rust example of docs/library.md, in a crate of its own as a user makes one; then what `cargo publish` would send.
 #   tests/crate.sh              the example
+#   tests/crate.sh FOLDER       those of a release, from their files alone: the example, and the command, built and run
 #   tests/crate.sh --long       each crate that is published, as it is packed; and the renderer of bindings/rust
 set -eu
 cd "$(dirname "$0")/.."
@@ -26,6 +27,21 @@ prezero = { path = "$top/crates/prezero" }
 [workspace]
 TOML
 cp Cargo.lock "$dir/user/"
+if [ -d "${1-}" ]; then
+    # As cargo has them of crates.io: each by its file, with its licence.
+    for each in "$1"/*.crate; do
+        tar -xf "$each" -C "$dir"
+        name=$(basename "$each" .crate)
+        for file in LICENSE-MIT LICENSE-APACHE; do [ -s "$dir/$name/$file" ] || fail "$name has no $file"; done
+        grep -qx 'license = "MIT OR Apache-2.0"' "$dir/$name/Cargo.toml" || fail "$name says no licence"
+    done
+    version=$(packaging/about.sh version)
+    {
+        printf '[patch.crates-io]\n'
+        for each in "$dir"/prezero*-"$version"; do printf '%s = { path = "%s" }\n' "$(basename "$each" "-$version")" "$each"; done
+    } >"$dir/patch"
+    sed "s|{ path = .*|\"$version\"|" "$dir/user/Cargo.toml" | cat - "$dir/patch" >"$dir/user/whole" && mv "$dir/user/whole" "$dir/user/Cargo.toml"
+fi
 blocks rust docs/library.md 1 >"$dir/user/src/main.rs"
 (cd "$dir/user" && "$cargo" run --quiet --release) >"$dir/said" 2>&1 || fail "the example: $(tail -n 5 "$dir/said")"
 # It shows what it is for as soon as scrubd has a CPU.
@@ -34,6 +50,14 @@ shows() { "$CARGO_TARGET_DIR/release/user" >"$dir/said" && grep -q '^[1-9][0-9]*
 within 60 shows || fail "the example says $(cat "$dir/said")"
 echo "crate: the example: $(cat "$dir/said")"
 
+if [ -d "${1-}" ]; then
+    # The command's own manifest, and its neighbours by their files.
+    printf '\n[workspace]\n' | cat - "$dir/patch" >>"$dir/prezero-cli-$version/Cargo.toml"
+    cp Cargo.lock "$dir/prezero-cli-$version/"
+    (cd "$dir/prezero-cli-$version" && "$cargo" build --quiet) >"$dir/said" 2>&1 || fail "the command: $(tail -n 5 "$dir/said")"
+    "$CARGO_TARGET_DIR/debug/prezero" --version | grep -qx "prezero $version" || fail "the command says $("$CARGO_TARGET_DIR/debug/prezero" --version)"
+    echo "crate: prezero-cli by its file: $("$CARGO_TARGET_DIR/debug/prezero" --version)"
+fi
 if [ "${1-}" = --long ]; then
     "$cargo" publish --dry-run --workspace --allow-dirty >"$dir/said" 2>&1 || fail "cargo publish: $(tail -n 20 "$dir/said")"
     echo "crate: packed and built: $(grep -c '^ *Uploading' "$dir/said") crates"

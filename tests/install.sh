@@ -64,5 +64,5 @@ grep -q "^install: PREFIX=target/relative: give an absolute path" "$dir/log" || 
 mkdir "$dir/tools"
 for tool in sh dirname sed head; do ln -s "$(command -v $tool)" "$dir/tools"; done
 if PATH=$dir/tools packaging/deb.sh >"$dir/log" 2>&1; then fail "packaging/deb.sh makes a package of nothing"; fi
-[ "$(cat "$dir/log")" = 'deb: dpkg is missing: apt-get install dpkg-dev' ] || fail "packaging/deb.sh says: $(cat "$dir/log")"
+[ "$(cat "$dir/log")" = 'deb: dpkg-buildpackage is missing: apt-get install dpkg-dev debhelper' ] || fail "packaging/deb.sh says: $(cat "$dir/log")"
 echo "install: $(wc -l <"$dir/installed") files and folders came and went: good"

@@ -21,7 +21,8 @@ build libc6-dev file /usr/include/stdio.h
 lint python3 command python3
 python python3 command python3
 python python3-venv module ensurepip
-deb dpkg-dev command dpkg-shlibdeps
+deb dpkg-dev command dpkg-buildpackage
+deb debhelper command dh
 test git command git
 test g++ command g++
 test musl-tools command musl-gcc
@@ -94,6 +95,7 @@ long libvirt-daemon-system command libvirtd
 long libvirt-clients command virsh
 long qemu-system-x86 command qemu-system-x86_64
 long linux-image-cloud-amd64|linux-image-virtual kernel *
+long qemu-system-arm command qemu-system-aarch64
 long gcc-aarch64-linux-gnu command aarch64-linux-gnu-gcc
 long qemu-user-static|qemu-user command qemu-aarch64-static
 TABLE

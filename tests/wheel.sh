@@ -3,6 +3,7 @@
 # after `pip uninstall`.
 #   tests/wheel.sh               built of target/release, for this machine
 #   tests/wheel.sh --portable    built for manylinux_2_28; with root in an older Debian, too
+#   tests/wheel.sh FILE          of a release
 #   tests/wheel.sh --aarch64     built for manylinux_2_28_aarch64, and used in a Debian for arm64 under emulation
 set -eu
 cd "$(dirname "$0")/.."
@@ -62,9 +63,13 @@ assert prezero.numpy.owns(numpy.zeros(1 << 20)) and not numpy.zeros(1 << 20).any
     exit 0
 fi
 
-if [ "${1-}" = --portable ]; then packaging/wheel.sh >"$dir/log" 2>&1; else packaging/wheel.sh --native >"$dir/log" 2>&1; fi ||
-    fail "packaging/wheel.sh: $(tail -n 5 "$dir/log")"
-wheel=$(ls target/wheel/*.whl)
+wheel=
+case ${1-} in
+*.whl) wheel=$(realpath "$1") ;;
+--portable) packaging/wheel.sh >"$dir/log" 2>&1 ;;
+*) packaging/wheel.sh --native >"$dir/log" 2>&1 ;;
+esac || fail "packaging/wheel.sh: $(tail -n 5 "$dir/log")"
+[ -n "$wheel" ] || wheel=$(ls target/wheel/*.whl)
 python3 -m venv "$dir/venv"
 python=$dir/venv/bin/python3
 (cd "$dir/venv" && find . -not -name '*.pyc' -not -name __pycache__ | sort) >"$dir/before"

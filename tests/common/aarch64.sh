@@ -3,16 +3,33 @@
 # QEMU takes pages that were moved away by MREMAP_DONTUNMAP for unmapped: programs need `--no-move on`, or PREZERO_NO_MOVE=on.
 qemu=$(command -v qemu-aarch64-static) || left_out "no qemu-aarch64-static (apt-get install qemu-user-static)"
 
-# inside COMMAND...: in a namespace of its own, in which the kernel hands programs for aarch64 to the emulator. The host
-# notices nothing.
+# In a namespace of its own: the kernel hands programs for aarch64 to the emulator $0. The host notices nothing.
+registers='mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
+    magic="\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+    mask="\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+    [ ! -e /proc/sys/fs/binfmt_misc/prezero-aarch64 ]
+    printf "%s" ":prezero-aarch64:M::$magic:$mask:$0:F" >/proc/sys/fs/binfmt_misc/register'
+
+# inside COMMAND...: in such a namespace, in which root is this user.
 inside() {
-    unshare --user --map-root-user --mount --kill-child sh -ec '
-        mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
-        magic="\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
-        mask="\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
-        [ ! -e /proc/sys/fs/binfmt_misc/prezero-aarch64 ] &&
-            printf "%s" ":prezero-aarch64:M::$magic:$mask:$0:F" >/proc/sys/fs/binfmt_misc/register
+    unshare --user --map-root-user --mount --kill-child sh -ec "$registers"'
         "$@"' "$qemu" "$@"
+}
+
+# whole COMMAND...: in one in which every user has the number that it has outside, as what unpacks a system needs it. As root.
+whole() {
+    go=$(mktemp -d)
+    mkfifo "$go/go"
+    unshare --user --mount --kill-child sh -ec 'read -r _ <"$1/go"
+        shift
+        '"$registers"'
+        exec "$@"' "$qemu" "$go" "$@" &
+    namespace=$!
+    until [ "$(readlink /proc/$namespace/ns/user)" != "$(readlink /proc/self/ns/user)" ]; do kill -0 $namespace; done
+    for map in uid_map gid_map; do echo '0 0 65536' >/proc/$namespace/$map; done
+    echo >"$go/go"
+    rm -r "$go"
+    wait $namespace
 }
 inside true 2>/dev/null || left_out "this kernel lets no user namespace register an emulator"
 

@@ -19,6 +19,11 @@ make_root() {
         make_like_host "$@"
     fi
     rm -f "$root.list"
+    enter_root
+}
+
+# enter_root: what every root has of the kernel.
+enter_root() {
     chmod 755 "$root"
     mkdir -p "$root/dev/shm"
     mount -t proc proc "$root/proc"

@@ -1,15 +1,18 @@
 #!/bin/sh
 # The Debian packages, installed on a root that has nothing else, used there, and removed. lintian has nothing to say of them,
 # where it is installed.
+#   tests/system/deb.sh               made of target/release
+#   tests/system/deb.sh FOLDER        those of a release, for this machine
 # Needs root and mmdebstrap, and the host's own package sources.
 set -eu
 cd "$(dirname "$0")/../.."
+folder=${1-}
 if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
     echo "deb: left out: needs root and mmdebstrap (make setup)"
     exit 0
 fi
-make --no-print-directory deb >/dev/null
-packages=$(ls target/debian/*.deb)
+[ -n "$folder" ] || make --no-print-directory deb >/dev/null 2>&1
+packages=$(ls "${folder:-target/debian}"/*_"$(dpkg --print-architecture)".deb)
 root=
 finish() { [ -z "$root" ] || leave_root; }
 trap finish EXIT INT TERM
@@ -66,7 +69,11 @@ done
 grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
 grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/prezero/probes.bt" || fail "the example of probes"
 if grep -q /usr/local "$root/usr/share/doc/prezero/docs/library.md"; then fail "library.md is of another prefix"; fi
-grep -q '^prefix=${pcfiledir}/../../..$' "$root"/usr/lib/*/pkgconfig/prezero.pc || fail "prezero.pc"
+# Nothing of the folder stays in what is linked by it; what is linked needs the package that has the library.
+grep -qx 'Libs: -L${libdir} -lprezero' "$root"/usr/lib/*/pkgconfig/prezero.pc || fail "prezero.pc"
+[ -e "$root/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/libprezero.so.0" ] || fail "the linker does not find the library"
+grep -q '^libprezero 0 prezero (>= ' "$root"/var/lib/dpkg/info/prezero*.shlibs && grep -q '^ prezero_zalloc@Base' "$root"/var/lib/dpkg/info/prezero*.symbols ||
+    fail "no symbols"
 # The completions answer: the commands of prezero, the knobs of run and ctl.
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
