@@ -188,7 +188,7 @@ fn is_filtered_too_far() -> bool {
 
 /// How many filters a program that [`fit`] says to be fit was tried under, if any.
 pub fn tried_filters() -> Option<u32> {
-    sandbox::filters().filter(|&filters| filters > 0)
+    sandbox::is_filtered().then(sandbox::filters).flatten()
 }
 
 /// User and group that this process acts as.

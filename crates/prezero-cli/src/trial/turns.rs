@@ -142,14 +142,15 @@ impl Taken {
 
 /// What the ratio of few pairs may be off by, as a share of it: how far their logarithms lie apart. Of one pair, anything.
 fn of_few(these: &[f64], those: &[f64]) -> f64 {
-    let logs: Vec<_> = these.iter().zip(those).map(|(this, that)| (this / that).ln()).collect();
+    // The C library of mathematics is one file more for each start of the command.
+    let logs: Vec<_> = these.iter().zip(those).map(|(this, that)| libm::log(this / that)).collect();
     let Some(student) = logs.len().checked_sub(2).map(|nth| STUDENT[nth]) else {
         return f64::INFINITY;
     };
     let n = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / n;
     let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let noise = (student * (variance / n).sqrt()).exp_m1();
+    let noise = libm::expm1(student * (variance / n).sqrt());
     // More than all of it says nothing.
     if noise < 1.0 { noise } else { f64::INFINITY }
 }
