@@ -83,7 +83,7 @@ else
     done
 fi
 cp target/debian/*.dsc target/debian/*.tar.xz "$out/"
-crates=$(sed -n 's/^prezero[a-z-]* = { path = "crates\/\([a-z-]*\)", version.*/-p \1/p' Cargo.toml)
+crates=$(grep -L '^publish = false' crates/*/Cargo.toml | sed 's|crates/\(.*\)/Cargo.toml|-p \1|')
 # shellcheck disable=SC2086 # words
 step "$cargo" package --no-verify --locked --target-dir target $crates
 cp target/package/*.crate "$out/"

@@ -7,6 +7,7 @@ Needs qemu-system-aarch64, gcc-aarch64-linux-gnu, mmdebstrap, root, and Rust for
 KERNEL: another package of Debian's than linux-image-arm64-16k.
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -78,7 +79,8 @@ def look(guest):
     line = [line for line in said.splitlines() if "pages are larger than 4 KiB" in line]
     assert len(line) == 1, said
     print(f"pages: {size} kB: {line[0]}")
-    print(f"pages: doctor: {guest.run('/bin/prezero doctor')}")
+    status, said = guest.run("/bin/prezero doctor")
+    assert status == 0 and re.search("^bad   pages: larger$", said, re.M), said
     print(f"pages: {len(PROGRAMS)} programs as without prezero: good")
 
 

@@ -7,7 +7,7 @@ mod findings;
 mod host;
 
 use anyhow::Result;
-use prezero_sys::memory::promises;
+use prezero_sys::memory::{promises, reservation::has_small_pages};
 use serde_json::json;
 
 use self::findings::{Finding, Mark, UNKNOWN};
@@ -49,6 +49,10 @@ fn of_library() -> Finding {
 /// What the zone relies on, tried here and now.
 fn of_kernel() -> Finding {
     const WHAT: &str = "memory that is given back";
+    if !has_small_pages() {
+        let means = "prezero knows pages of 4 KiB, so `prezero run` makes no zone";
+        return Finding::bad("pages", "larger", means, "a kernel with pages of 4 KiB");
+    }
     if !promises::releases_to_zero() {
         let means = "an emulator takes MADV_DONTNEED for a hint, so `prezero run` makes no zone";
         return Finding::bad(WHAT, "keeps its content", means, "qemu-user 7.1 or later, or none");
