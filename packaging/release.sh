@@ -95,7 +95,7 @@ packaging/notes.sh "$out" >"$out/prezero-$version.notes.md"
     cc --version | head -n 1
     ld --version | head -n 1
     dpkg-deb --version | head -n 1
-    dh --version | head -n 1
+    dpkg-query --show debhelper
     [ -n "$native" ] || target/wheel/tools/bin/python3 -m pip list --format freeze --disable-pip-version-check
 } >"$out/prezero-$version.tools"
 cd "$out"

@@ -37,7 +37,8 @@ timed() {
     shift
     within env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive PYTHONDONTWRITEBYTECODE=1 \
         ${emulated-} "$@" >"$said" 2>&1 || fail "$name: $what: $(tail -n 5 "$said")"
-    echo "first: $name: $what: $((($(date +%s%N) - began) / 100000000)) tenths of a second"
+    took=$((($(date +%s%N) - began) / 100000000))
+    echo "first: $name: $what: $((took / 10)).$((took % 10)) s"
 }
 files() { (cd "$root" && find usr etc opt \( -name __pycache__ -o -path etc/ld.so.cache \) -prune -o -print | sort); }
 [ $# -gt 0 ] || set -- "$(. /etc/os-release && echo "$VERSION_CODENAME")"

@@ -156,7 +156,9 @@ pub fn namespace() -> Option<u64> {
 /// The 22nd field: the second is a name in brackets, which may have blanks and brackets itself.
 fn began(stat: &[u8]) -> Option<u64> {
     let name = stat.iter().rposition(|byte| *byte == b')')?;
-    let field = stat[name..].split(|byte| *byte == b' ').nth(20)?;
+    let mut fields = stat[name..].split(|byte| *byte == b' ');
+    // qemu-user knows no state, and takes the last exec for the beginning.
+    let field = if fields.nth(1)? == b"0" { b"0" } else { fields.nth(18)? };
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
@@ -208,5 +210,7 @@ mod tests {
         assert!("7".parse::<Identity>().is_err());
         let stat = b"7 (a) b (c) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 9";
         assert_eq!(began(stat), Some(4711));
+        let emulated = b"7 (a) 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 4711 0";
+        assert_eq!(began(emulated), Some(0));
     }
 }
