@@ -32,7 +32,7 @@ if [ -d "${1-}" ]; then
     for each in "$1"/*.crate; do
         tar -xf "$each" -C "$dir"
         name=$(basename "$each" .crate)
-        for file in LICENSE-MIT LICENSE-APACHE; do [ -s "$dir/$name/$file" ] || fail "$name has no $file"; done
+        for file in LICENSE-MIT LICENSE-APACHE REUSE.toml; do [ -s "$dir/$name/$file" ] || fail "$name has no $file"; done
         grep -qx 'license = "MIT OR Apache-2.0"' "$dir/$name/Cargo.toml" || fail "$name says no licence"
     done
     version=$(packaging/about.sh version)
