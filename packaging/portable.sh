@@ -26,7 +26,7 @@ target=$machine-unknown-linux-gnu
 [ "$which" = all ] && programs="prezero-cli prezerod prezero-bench" || programs=$which
 libraries="prezero-preload prezero-lease-shim prezero-pinned prezero-numpy"
 # The benchmarks' workers are C, compiled for the same.
-printf '#!/bin/sh\nexec "%s/python3" -m ziglang cc -target %s-linux-gnu.2.28 -g0 "$@"\n' "$PWD/$tools/bin" "$machine" >"$zig/cc-$machine"
+printf '#!/bin/sh\nexec "%s/python3" -m ziglang cc -target %s-linux-gnu.2.28 -g0 -s "$@"\n' "$PWD/$tools/bin" "$machine" >"$zig/cc-$machine"
 chmod 755 "$zig/cc-$machine"
 package() { for each; do printf ' -p %s' "$each"; done; }
 # shellcheck disable=SC2046,SC2086 # words
