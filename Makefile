@@ -112,6 +112,7 @@ tests/system/wipe.py target/release
 tests/system/attack.py target/release --seconds 30 --p99 150
 tests/sanitize.sh
 tests/aarch64.sh --python
+tests/system/pages.py
 tests/wheel.sh --portable
 tests/wheel.sh --aarch64
 tests/image.sh

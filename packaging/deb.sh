@@ -28,7 +28,7 @@ stage=$out/prezero-$version
 rm -rf "$stage" "$out"/*_"$architecture".*
 mkdir -p "$stage"
 # The sources as git has them, or as an archive of them has.
-if [ -e .git ]; then git ls-files -z --cached --others --exclude-standard; else find . -path ./target -prune -o -type f -print0 -o -type l -print0; fi |
+if [ -e .git ]; then git ls-files -z --cached --others --exclude-standard; else find . \( -path ./target -o -path ./.venv -o -path ./linux/build \) -prune -o -type f -print0 -o -type l -print0; fi |
     tar -cf - --null --files-from=- | tar -xf - -C "$stage"
 cp -r packaging/debian "$stage/debian"
 cd "$stage/debian"
