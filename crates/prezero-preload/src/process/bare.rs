@@ -389,8 +389,6 @@ mod arch {
         None
     }
 
-    pub(super) unsafe fn blank(_: NonNull<u8>) {}
-
     pub(super) unsafe fn clone(
         _: *mut u8,
         _: NonNull<u8>,
