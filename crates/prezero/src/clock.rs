@@ -89,6 +89,12 @@ impl LastTick {
     pub(crate) fn set(&self, tick: Tick) {
         self.0.store(tick.0.max(1), Relaxed);
     }
+
+    /// Never, from now on: an old tick would look new once the count wraps.
+    #[inline]
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
 }
 
 /// One moment, in both units.

@@ -9,7 +9,7 @@ mod common;
 use common::until;
 
 const ZONE: usize = 64 << 20;
-/// Pages of 1 MiB, a size that a quicklist keeps, and of 5 MiB, which none does.
+/// Pages of 1 MiB, a size of a class, and of 5 MiB, which is of none.
 const SIZES: [u32; 2] = [256, 1280];
 
 fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {

@@ -28,7 +28,7 @@ use crate::count::snapshot::Snapshot;
 use crate::inplace::{build_in, field_of};
 use crate::mem::backing::{Anonymous, Backing};
 use crate::pool::purge::no_dump::unit;
-use crate::units::{HUGE, Order, PAGE, PageId, SLICE};
+use crate::units::{HUGE, Order, PAGE, PageId, SLICE, whole};
 use crate::zone::Zone;
 use crate::zone::resize::Grown;
 
@@ -256,7 +256,7 @@ impl Heap {
     pub fn resize(&self, mut block: Block<Dirty>, bytes: usize) -> Resized {
         // A block that is here already may become longer than one that is asked for.
         let larger =
-            || u32::try_from(bytes.div_ceil(PAGE)).ok().filter(|&pages| pages <= MOST_PAGES);
+            || u32::try_from(bytes.div_ceil(PAGE)).ok().filter(|&pages| whole(pages) <= MOST_PAGES);
         let Some(pages) = Zone::<Anonymous>::pages_for(bytes).or_else(larger) else {
             return Resized::Refused(block);
         };

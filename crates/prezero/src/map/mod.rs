@@ -140,6 +140,8 @@ impl Map {
             let huge = self.huge.get(at);
             if huge.is_none_or(|huge| huge.free.fetch_update(SeqCst, Relaxed, all).is_err()) {
                 self.sub(sum);
+                // A thread that stopped before it summed up, in a fork for good, must not send others here again.
+                huge.into_iter().for_each(|_| self.sum_up(at));
                 let done = (at as u32 * HUGE_PAGES).saturating_sub(span.first.0);
                 if done > 0 {
                     self.put(Run::taken(span.front(done)));
@@ -250,6 +252,11 @@ impl Map {
     /// Something resident of a span is freed now.
     pub(crate) fn set_freed(&self, span: Span, now: Tick) {
         parts(span).for_each(|(at, _)| self.huge[at].freed_at.set(now));
+    }
+
+    /// Nothing resident is left of a huge block.
+    pub(crate) fn forget_freed(&self, huge: u32) {
+        self.huge[huge as usize].freed_at.clear();
     }
 
     #[cfg(not(loom))]

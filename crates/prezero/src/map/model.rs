@@ -122,6 +122,18 @@ mod vector {
         model[part].iter().all(|known| known.free)
     }
 
+    /// A thread that the child of a fork has lost may have stopped between a slice and its summary.
+    #[test]
+    fn a_take_that_fails_mends_the_summary() {
+        let map = Map::new(1).unwrap();
+        map.put(Run::taken(span(0, SLICES)));
+        map.huge[0].free.fetch_and(!1, Relaxed);
+        assert_eq!(map.summary(0) & WHOLE, WHOLE, "stale");
+        assert!(map.take(span(0, SLICES)).is_none());
+        assert_eq!(map.summary(0), map.summary_of(0));
+        assert!(map.whole_runs(1, 1).next().is_none());
+    }
+
     const PRICES: [Price; 6] = [
         Price::FOR_ZERO,
         Price::CLEARABLE,

@@ -182,7 +182,7 @@ impl Search<'_> {
         let aligned = (align.pages() / HUGE_PAGES).max(1);
         let step = (length / STEPS).max(1).next_multiple_of(aligned);
         let resident = |huge: u32| map.summary(huge) & RESIDENT != 0;
-        map.whole_runs(length, LONG).try_for_each(|run| {
+        map.whole_runs(length, LONG.max(2 * length)).try_for_each(|run| {
             let start = run.start.next_multiple_of(aligned);
             let end = (run.end + 1).saturating_sub(length);
             let begins = |huge: u32| resident(huge) && (huge == start || !resident(huge - 1));

@@ -45,7 +45,7 @@ impl Decay {
         Some(Idle { dirty_ns, any_ns: most_ns, is_long })
     }
 
-    /// A look gave memory back; there may be more.
+    /// Memory went back.
     pub(crate) fn gave(&mut self, now: u64) {
         self.gave_at = Some(now);
     }

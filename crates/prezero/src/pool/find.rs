@@ -93,10 +93,9 @@ impl<B: Backing> Pool<B> {
             }
             let Some(best) = best else {
                 let wanted = self.wanted(pages, align, price)?;
-                if price.absent.is_some()
-                    && !self.map.has_room(wanted)
-                    && self.map_for(pages, align)
-                {
+                // Another thread may have mapped or freed some meanwhile.
+                let may_be_absent = price.absent.is_some();
+                if may_be_absent && (self.map.has_room(wanted) || self.map_for(pages, align)) {
                     continue;
                 }
                 return None;
@@ -147,7 +146,8 @@ impl<B: Backing> Pool<B> {
         let whole = |huge: &u32| {
             let span = all(*huge);
             let lacks = without.is_none_or(|without| !self.map.any(span, without));
-            lacks && self.map.any(span, state) && fits(self.map.freed_at(*huge))
+            let is_idle = lacks && self.map.is_free(span) && self.map.any(span, state);
+            is_idle && fits(self.map.freed_at(*huge))
         };
         let mut best: Option<(u32, u32)> = None;
         for run in self.map.whole_runs(least.div_ceil(HUGE_PAGES), u32::MAX) {

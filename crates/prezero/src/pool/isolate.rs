@@ -68,27 +68,24 @@ impl<B: Backing> Pool<B> {
     /// Faults in the absent pages of an isolated run, slice by slice, until a request wants it or the kernel refuses:
     /// how many.
     pub(crate) fn populate_isolated(&self, isolated: &Isolated) -> u32 {
-        let mut populated = 0;
+        let (mut populated, mut refused) = (0, false);
         self.map.each_run(isolated.span, PageState::Absent, |run| {
             for at in (run.first.0..run.end()).step_by(SLICE as usize) {
                 let slice = Span::new(PageId(at), SLICE);
-                if self.is_wanted() {
+                if refused || self.is_wanted() {
                     return;
                 }
-                if self.memory.populate(slice).is_err() {
-                    // A part of it may be resident.
-                    if self.must_not_move() || self.memory.release(slice).is_err() {
-                        self.map.set(slice, PageState::Zero);
-                    }
-                    return;
+                refused = self.memory.populate(slice).is_err();
+                // Where it was refused a part may be resident.
+                if !refused || self.must_not_move() || self.memory.release(slice).is_err() {
+                    self.map.set(slice, PageState::Zero);
+                    // It decays from now on, not from a free long ago.
+                    self.map.set_freed(slice, self.clock.tick());
                 }
-                self.map.set(slice, PageState::Zero);
-                populated += SLICE;
+                populated += if refused { 0 } else { SLICE };
             }
         });
-        // It decays from now on, not from a free long ago.
-        self.map.set_freed(isolated.span, self.clock.tick());
-        if populated == 0 {
+        if refused {
             self.counters.add_exact(Counter::BackingErrors, 1);
         }
         populated

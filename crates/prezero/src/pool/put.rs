@@ -6,7 +6,7 @@ use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
-use crate::units::Span;
+use crate::units::{PageId, Span};
 
 impl<B: Backing> Pool<B> {
     /// Frees a settled run.
@@ -40,13 +40,18 @@ impl<B: Backing> Pool<B> {
         self.purge.used.set(huge);
     }
 
-    /// Pages whose mapping could not be mended are never used again; the rest is freed.
+    /// Slices whose mapping could not be mended are never used again; those between them are freed. Once one is free
+    /// another thread may change it, so each is looked at before.
     #[cold]
     fn abandon_foreign(&self, span: Span, freed: Tick) {
-        for state in [PageState::Absent, PageState::Zero, PageState::Dirty] {
-            self.map.each_run(span, state, |run| {
-                self.put(Run::taken(run), self.map.tally(run), freed);
-            });
+        let mut at = span.first.0;
+        let end = Span::new(PageId(span.end()), 0);
+        for lost in self.map.runs_of(span, PageState::Remapped).chain([end]) {
+            if at < lost.first.0 {
+                let good = Span::new(PageId(at), lost.first.0 - at);
+                self.put(Run::taken(good), self.map.tally(good), freed);
+            }
+            at = lost.end();
         }
     }
 }

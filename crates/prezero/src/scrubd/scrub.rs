@@ -54,6 +54,8 @@ pub(crate) struct Scrubber<T> {
     /// new one has to set it to work itself.
     working: Option<Order>,
     decay: Decay,
+    /// Bytes that went back to the kernel, by whatever thread.
+    released: u64,
     /// The program's requests and frees, and when a look on busy CPUs last found new ones, ns.
     calls: u64,
     called_at: u64,
@@ -73,6 +75,7 @@ impl<T: Thread> Scrubber<T> {
             paced_until: 0,
             working: None,
             decay: Decay::default(),
+            released: 0,
             calls: 0,
             called_at: now_ns,
             apart_ns: 0,
@@ -127,11 +130,8 @@ impl<T: Thread> Scrubber<T> {
             return Step::Nothing;
         }
         if mood == Throttle::Pressed {
-            if !self.purging(|| zone.purge_all()) {
-                return Step::Nothing;
-            }
-            self.decay.gave(now.ns);
-            return Step::Worked;
+            let gave = self.purging(|| zone.purge_all());
+            return if gave { Step::Worked } else { Step::Nothing };
         }
         self.plan_anew(zone, now);
         let busy = matches!(mood, Throttle::Unsure | Throttle::Crowded);
@@ -210,11 +210,13 @@ impl<T: Thread> Scrubber<T> {
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
     fn purge(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
+        let released = zone.pool.counters.get(Counter::ReleasedBytes);
+        if std::mem::replace(&mut self.released, released) != released {
+            self.decay.gave(now.ns);
+        }
         let Some(idle) = self.decay.due(now.ns, zone.tuning.decay_ns()) else { return false };
         let more = self.purging(|| zone.purge_idle(idle, now.tick));
-        if more {
-            self.decay.gave(now.ns);
-        } else {
+        if !more {
             self.decay.is_done(now.ns, idle);
         }
         more

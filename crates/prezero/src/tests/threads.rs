@@ -28,7 +28,7 @@ const BURST: u32 = 20;
 const NAP_NS: u64 = 200_000;
 /// Blocks that a worker holds at once.
 const HELD: usize = 6;
-/// Sizes across quicklists, map and huge blocks, in pages.
+/// Sizes across classes and huge blocks, in pages.
 const SIZES: [u32; 10] = [1, 4, 16, 17, 64, 100, 256, 512, 600, 1024];
 /// Sizes for which free memory is brought together, and one that lies between them.
 const LARGE: [u32; 4] = [512, 1024, 1500, 2048];

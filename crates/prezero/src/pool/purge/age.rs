@@ -9,7 +9,7 @@ use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{PAGE, SLICE, Span};
+use crate::units::{HUGE_PAGES, PAGE, SLICE, Span};
 
 /// Free memory that may stay resident above the peak in use: a part of it, as a divisor, and some
 /// pages. Other allocators keep about as much, and a program seldom faults in what it gave back.
@@ -84,6 +84,9 @@ impl<B: Backing> Pool<B> {
             return None;
         }
         self.map.set(span, PageState::Absent);
+        if span.pages == HUGE_PAGES {
+            self.map.forget_freed(span.first.huge() as u32);
+        }
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
         self.counters.add_exact(Counter::ReleasedBytes, bytes(resident));
         self.counters.add_exact(Counter::UnusedZeroBytes, bytes(tally.zero));

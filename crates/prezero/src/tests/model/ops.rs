@@ -62,7 +62,7 @@ pub(super) enum Op {
 pub(super) fn pages() -> impl Strategy<Value = u32> {
     prop_oneof![
         2 => (0u32..10).prop_map(|order| 1 << order),
-        1 => (1u32..=32).prop_map(|granules| granules * 16),
+        1 => (1u32..=32).prop_map(|slices| slices * 16),
         1 => 1u32..64,
         1 => 1u32..2048,
     ]

@@ -231,7 +231,7 @@ fn under_pressure_everything_idle_goes_back_at_once() {
 }
 
 #[test]
-fn reclaim_gives_back_what_lies_on_quicklists() {
+fn reclaim_gives_back_what_cpus_remember() {
     let world = World::new(1);
     world.soil(world.zero(SMALL));
     assert!(world.zone.reclaim());

@@ -131,7 +131,6 @@ fn blocks_below_scrub_stop_are_left_alone() {
 #[test]
 fn a_block_freed_just_now_is_not_touched() {
     let mut world = World::new(1);
-    // One block on a quicklist, one in the map.
     let blocks = [SMALL, 9 * SMALL].map(|pages| world.zero(pages));
     blocks.into_iter().for_each(|block| world.soil(block));
 
