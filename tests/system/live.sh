@@ -263,7 +263,7 @@ fits() {
 }
 until_true "top shows the process" shows "^ *$program churn"
 until_true "top shows sparklines" shows '█'
-for part in 'PID COMMAND' 'VERIFY' 'trust whole' 'dirty *zero *absent' 'broker: none' 'b broker' 'q leave'; do
+for part in 'PID COMMAND' 'VERIFY' 'all zeroes were zero' 'dirty *zero *absent' 'broker: none' 'b broker' 'q leave'; do
     shows "$part" || fail "top does not show '$part': $(screen)"
 done
 [ ! -e /proc/pressure/memory ] || shows 'waiting: .* CPU' || fail "top does not show pressure: $(screen)"
