@@ -1,5 +1,6 @@
 /*
- * faultcount ROUNDS: instructions from a store into untouched memory to the next instruction.
+ * faultcount ROUNDS [all]: instructions from a store into untouched memory to the next instruction;
+ * "all": of shared memory and hugetlb, too.
  *
  * For a guest under QEMU's -icount shift=0, where the time stamp counter counts instructions: the
  * same program on the same kernel gives the same figures. Each iteration of a `rep stosq` counts as
@@ -33,6 +34,22 @@ static void measure(const char *what, int round, char *at, size_t step, size_t c
 	       took[count * 9 / 10]);
 }
 
+/* How many pages hugetlb's pool is to have; has it as many? */
+static bool set_pool(int nr)
+{
+	FILE *pool = fopen("/proc/sys/vm/nr_hugepages", "r+");
+	int has = -1;
+
+	if (!pool)
+		return false;
+	fprintf(pool, "%d\n", nr);
+	rewind(pool);
+	if (fscanf(pool, "%d", &has) != 1)
+		has = -1;
+	fclose(pool);
+	return has == nr;
+}
+
 int main(int argc, char **argv)
 {
 	static uint64_t took[PAGES];
@@ -51,6 +68,27 @@ int main(int argc, char **argv)
 		CHECK(!madvise(p, PAGES * PAGE, MADV_NOHUGEPAGE) || errno == EINVAL);
 		measure("4K", round, p, PAGE, PAGES, took);
 		munmap(p, PAGES * PAGE);
+		if (argc < 3)
+			continue;
+
+		int fd = memfd_create("faultcount", 0);
+
+		CHECK(fd >= 0 && !ftruncate(fd, PAGES * PAGE));
+		p = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		CHECK(p != MAP_FAILED);
+		measure("shmem-4K", round, p, PAGE, PAGES, took);
+		munmap(p, PAGES * PAGE);
+		close(fd);
+
+		/* New in the pool each time, where there is one. */
+		if (set_pool(BLOCKS)) {
+			p = mmap(NULL, BLOCKS * HUGE, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+			CHECK(p != MAP_FAILED);
+			measure("hugetlb-2M", round, p, HUGE, BLOCKS, took);
+			munmap(p, BLOCKS * HUGE);
+			set_pool(0);
+		}
 	}
 	return 0;
 }

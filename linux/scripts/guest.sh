@@ -3,13 +3,13 @@
 #
 # With NAME: its output, and its exit status as ours; 124 when the guest does not end within
 # GUEST_TIMEOUT seconds (1200), 70 when it ends without saying how. Without NAME: a shell.
-# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (2) and GUEST_APPEND (kernel
+# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (2), GUEST_APPEND and GUEST_ALSO (kernel
 # arguments) say how the guest looks; QEMU's too GUEST_ACCEL ("kvm"; software emulation), GUEST_CPU
 # ("max"), GUEST_THREADS ("single" for -icount) and GUEST_QEMU (its arguments).
 set -uo pipefail
 kind=$1 kernel=$2 initrd=$3 run=${4:-}
 limit=${GUEST_TIMEOUT:-1200}
-append="${GUEST_APPEND:-}${run:+ run=$run}"
+append="${GUEST_APPEND:-} ${GUEST_ALSO:-}${run:+ run=$run}"
 [ -z "$run" ] || append="panic=-1 $append"
 
 case $kind in
