@@ -34,6 +34,8 @@ build() {
     [ -z "${sharing:-}" ] || touch "$build/mutants.$1"
 }
 
+kernel_of() { case $1 in *x86* | *nodes* | pages* | rule*) echo x86 ;; *) echo um ;; esac; }
+
 suites() { sed -n "s/^# kunit-$1: *//p" "$here/../config/series.config" | tr ' ' ,; }
 
 # kunit [GLOB [ARG]]: KUnit's tests in user-mode Linux, or some, and an argument of the kernel
@@ -42,7 +44,7 @@ kunit() {
     suites=$(suites um)
     [ "${glob%.*}" = "$glob" ] || suites=${glob%.*}
     build um || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob ${2:-}" GUEST_TIMEOUT=240 \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob ${2:-}" GUEST_TIMEOUT=120 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "kunit,$suites" 2>&1
 }
 
@@ -72,7 +74,7 @@ pages() {
 # um TEST [ARG...]: of the guest's, in user-mode Linux; with APPEND on its command line
 um() {
     build um || return
-    GUEST_APPEND=${APPEND:-} GUEST_MEM=${MEM:-512} GUEST_TIMEOUT=240 \
+    GUEST_APPEND=${APPEND:-} GUEST_MEM=${MEM:-192} GUEST_TIMEOUT=120 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$(IFS=,; echo "$*")" 2>&1
 }
 
@@ -186,13 +188,22 @@ if [ -z "${MUTATE_TRUST:-}" ]; then
     done < <(printf '%s\n' "${tests[@]}" | sed 's/\(kunit[a-z_0-9]*\) prezero[a-z_]*\.[a-z_0-9]*$/\1/' | sort -u)
     echo "unchanged: all pass"
 fi
+# Several guests at once: they read one kernel.
+: > "$build/mutants.log"
 for ((index = 0; index < ${#titles[@]}; index++)); do
     [[ $shared = *" $((index + 1)) "* ]] || continue
     test=${tests[$index]}
-    export GUEST_ALSO=prezero_mutant=$((index + 1))
-    verdict "${titles[$index]}"
+    build "$(kernel_of "$test")" || exit 1
+    [ "$(jobs -rp | wc -l)" -lt "${MUTATE_JOBS:-$(nproc)}" ] || wait -n
+    (
+        trap - EXIT
+        export GUEST_ALSO=prezero_mutant=$((index + 1))
+        verdict "${titles[$index]}"
+    ) | tee -a "$build/mutants.log" &
 done
-unset GUEST_ALSO sharing
+wait
+survivors=$(grep -c '^SURVIVED' "$build/mutants.log")
+unset sharing
 rm -f "$build"/mutants.*
 make -s -C "$here/.." BUILD="$build" patch && rm "$build/patched.stamp" || exit 1
 for ((index = 0; index < ${#titles[@]}; index++)); do

@@ -94,7 +94,7 @@ mutate "state: set before all code follows the key" "kunit prezero.begins_with_s
 mutate "vouched: the tails of alloc_pages_exact()" "kunit prezero.begins_with_start" \
     mm/page_alloc.c 's/__free_pages_ok(page, 0, FPI_TO_TAIL);/__free_pages_ok(page, 0, FPI_TO_TAIL | FPI_ZEROED);/'
 mutate "vouched: free_contig_range() and vfree()" "kunit prezero.other_ways_to_free" \
-    mm/page_alloc.c 's/__free_frozen_pages(page, order, FPI_PREPARED);/__free_frozen_pages(page, order, FPI_PREPARED | FPI_ZEROED);/'
+    mm/page_alloc.c '/^bool free_pages_prepare(/,/^}/s/FPI_NONE/FPI_ZEROED/'
 mutate "vouched: what compaction took in vain" vouched \
     mm/compaction.c 's/__free_pages(page, order);/__free_pages_zeroed(page, order);/'
 mutate "vouched: a folio that was not asked for as zero" "kunit prezero.unused_folio_stays_zero" \
@@ -216,7 +216,7 @@ mutate "reason: the watermark without the block" "kunit prezero_thread.rests_nea
     mm/prezero_clear.c '/^static bool prezero_may_take/,/^}/s/(1UL << order)/0/'
 mutate "reason: memory pressure of a hundredth is none" "kunit prezero.rests_for_pressure" \
     mm/prezero_clear.c 's/^#define PREZERO_PRESSURE_MAX\t1$/#define PREZERO_PRESSURE_MAX\t2/'
-mutate "knob: a change does not kick" "um toggled" \
+mutate "knob: a change does not kick" "kunit prezero_thread.change_kicks" \
     mm/kprezerod.c '/^static int prezero_set_order/,/^}/s/^\tkprezerod_kick();$//'
 mutate "knob: order 99 is accepted" "um toggled" \
     mm/kprezerod.c 's/if (start < 0 || start > MAX_PAGE_ORDER)/if (start < 0)/'
@@ -242,8 +242,6 @@ mutate "thread: kprezerod drains no list" "kunit prezero_thread.drains_idle_list
     mm/prezero_clear.c '/^enum rest prezero_node/,/^}/s/if (node->lists \&\& populated_zone/if (0 \&\& populated_zone/'
 mutate "now: does not drain" "kunit prezero_thread.now_drains" \
     mm/kprezerod.c 's/^\tdrain_all_pages(NULL);$//'
-mutate "now: goes on after a signal" "um now" \
-    mm/kprezerod.c '/An interrupted request does not need it any more/{n;s/WRITE_ONCE(node->now, false);/;/}'
 mutate "recall: for a block that is too small" "kunit prezero_thread.recall_is_counted" \
     mm/prezero.h 's/return READ_ONCE(zone->prezero_away) > order \&\&$/return READ_ONCE(zone->prezero_away) \&\&/'
 mutate "recall: a step goes on" "kunit prezero.step_ends_with_barrier" \
