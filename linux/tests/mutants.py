@@ -73,11 +73,15 @@ def main():
                 for at, new in here.items():
                     file.setdefault(at, []).append((number, new))
                 taken.append(number)
+    # What chooses is there, whatever it chooses.
+    chooser = f"{tree}/mm/prezero.c"
+    originals.setdefault(chooser, open(chooser).read().splitlines(True))
+    edits.setdefault(chooser, {})
     for path, file in edits.items():
         lines = list(originals[path])
         for at, news in file.items():
             lines[at] = choice(originals[path][at - 1], originals[path][at], news)
-        if path.endswith("mm/prezero.c"):
+        if path == chooser:
             lines.append("\nint prezero_mutant;\ncore_param(prezero_mutant, prezero_mutant, int, 0444);\n")
         with open(path, "w") as out:
             out.write("extern int prezero_mutant;\n" + "".join(lines))

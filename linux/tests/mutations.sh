@@ -217,7 +217,7 @@ mutate "reason: the watermark without the block" "kunit prezero_thread.rests_nea
 mutate "reason: memory pressure of a hundredth is none" "kunit prezero.rests_for_pressure" \
     mm/prezero_clear.c 's/^#define PREZERO_PRESSURE_MAX\t1$/#define PREZERO_PRESSURE_MAX\t2/'
 mutate "knob: a change does not kick" "kunit prezero_thread.change_kicks" \
-    mm/kprezerod.c '/^static int prezero_set_order/,/^}/s/^\tkprezerod_kick();$//'
+    mm/kprezerod.c '/int prezero_set_order(int start)$/,/^}/s/^\tkprezerod_kick();$//'
 mutate "knob: order 99 is accepted" "um toggled" \
     mm/kprezerod.c 's/if (start < 0 || start > MAX_PAGE_ORDER)/if (start < 0)/'
 mutate "knob: init_on_alloc does not prefer zero pages" "kunit prezero_thread.init_on_alloc_prefers_zero init_on_alloc=1" \
