@@ -378,7 +378,8 @@ def main():
                 os.waitpid(pid, 0)
             attackers = []
             assert broker.poll() is None, Path(f"{place}/log").read_text()
-            until("its descriptors to be closed", lambda: open_files() <= before + 24)
+            # Fillers of orders stay, sixteen at most, with some descriptors each; attackers have thousands.
+            until("its descriptors to be closed", lambda: open_files() <= before + 96)
             with Client(path) as root:
                 until("the attackers' leases to be over",
                       lambda: not any(lease["tenant"] == "attacker" for lease in root.stock()["leased"]))
