@@ -113,6 +113,11 @@ impl Band {
         (0..BANDS as u8).map(Band)
     }
 
+    /// What `of` says of each.
+    pub(crate) fn all_of<T>(of: impl Fn(Band) -> T) -> [T; BANDS] {
+        std::array::from_fn(|n| of(Band(n as u8)))
+    }
+
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }

@@ -3,14 +3,13 @@
 //! Times are nanoseconds, and ticks stay outside. A module that counts pages as well names a span `_ns`, and a point
 //! in time `now`, `_at`, `_until` or `_began`.
 
-pub(crate) mod arrivals;
 pub(crate) mod backoff;
-pub(crate) mod cost;
 pub(crate) mod decay;
 pub(crate) mod governor;
 pub(crate) mod hot;
 pub(crate) mod pacer;
 pub(crate) mod sample;
+pub(crate) mod size;
 
 use crate::clock::REST_NS;
 

@@ -9,8 +9,7 @@ pub(crate) struct Sample {
     pub(crate) demand: [u64; BANDS],
     /// Pages of these that were found zero, by band.
     pub(crate) hits: [u64; BANDS],
-    /// Pages in the program's hands now, and those that are free and resident.
-    pub(crate) live: u64,
+    /// Pages that are free and resident.
     pub(crate) free: u64,
     /// Pages given back that had been handed out zero.
     pub(crate) returned: u64,
@@ -31,7 +30,6 @@ impl Default for Sample {
         Sample {
             demand: [0; BANDS],
             hits: [0; BANDS],
-            live: 0,
             free: 0,
             returned: 0,
             absent: 0,

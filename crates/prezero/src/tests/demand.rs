@@ -11,7 +11,7 @@ mod recorded;
 use crate::class::{BANDS, Band, Class};
 use crate::clock::REST_NS;
 use crate::config::ablation::Ablation;
-use crate::policy::cost::ready_blocks;
+use crate::policy::size::ready_blocks;
 use crate::policy::governor::{Activity, Governor, Spending};
 use crate::policy::sample::Sample;
 use crate::units::PAGE;
@@ -152,7 +152,6 @@ impl Model {
     }
 
     fn ask(&mut self, pages: u64) {
-        self.seen.live += pages;
         let hit = pages.min(self.zero);
         self.zero -= hit;
         let rested = self.rested();
@@ -168,7 +167,6 @@ impl Model {
     }
 
     fn ask_plain(&mut self, pages: u64) {
-        self.seen.live += pages;
         let dirty = self.take_dirty(pages);
         let zero = (pages - dirty).min(self.zero);
         self.zero -= zero;
@@ -177,7 +175,6 @@ impl Model {
     }
 
     fn free(&mut self, pages: u64) {
-        self.seen.live -= pages;
         self.dirty.push((self.now, pages));
         self.outcome.freed += pages;
     }

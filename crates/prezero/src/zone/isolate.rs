@@ -42,17 +42,12 @@ impl<B: Backing> Zone<B> {
     /// The sums that policy looks at.
     pub(crate) fn seen(&self) -> Sample {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
-        let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
-        let (mut absent, mut hit, mut wasted) = (0, 0, 0);
+        let (mut returned, mut absent, mut wasted) = (0, 0, 0);
         for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
             let count = |c| cpu.counters.get(c);
-            plain += count(Counter::PlainBytes);
-            missed += count(Counter::MissBytes);
-            freed += count(Counter::FreeBytes);
             absent += count(Counter::AbsentBytes);
-            hit += count(Counter::HitBytes);
             wasted += count(Counter::WasteBytes);
         }
         let own = |c| self.waker.counters.get(c);
@@ -60,7 +55,6 @@ impl<B: Backing> Zone<B> {
         Sample {
             demand,
             hits,
-            live: pages((plain + missed + hit + absent).saturating_sub(freed)),
             free: u64::from(self.pool.map.sums.resident()),
             returned,
             absent: pages(absent),
