@@ -322,7 +322,10 @@ def report(args):
     write(Path(args.output), page(documents, drawn), "--output")
     print(args.output)
     if args.pictures:
+        names = {}
         for slug, _, _, svgs in (each for all in drawn.values() for each in all):
+            names[slug] = names.get(slug, 0) + 1
+            slug += f"-{names[slug]}" if names[slug] > 1 else ""
             for width, svg in svgs.items():
                 file = Path(args.pictures) / f"{slug}{'-narrow' if width == 'narrow' else ''}.svg"
                 file.parent.mkdir(parents=True, exist_ok=True)

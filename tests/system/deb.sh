@@ -76,7 +76,10 @@ grep -q '^libprezero 0 prezero (>= ' "$root"/var/lib/dpkg/info/prezero*.shlibs &
     fail "no symbols"
 # The completions answer: the commands of prezero, the knobs of run and ctl.
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
-    asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
+    set -- $(complete -p prezero)
+    while [ "$1" != -F ]; do shift; done
+    completes=$2
+    asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); $completes prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
     asked prezero ct; [ "${COMPREPLY[*]}" = ctl ] || exit 1
     asked prezero bench gri; [ "${COMPREPLY[*]}" = grid ] || exit 1
     asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ] || exit 1

@@ -15,7 +15,7 @@ pub struct Generate {
     folder: PathBuf,
 }
 
-/// By its command's name bash finds a function; `prezero bench` has that of `prezero-bench`.
+/// `prezero bench` is completed by the function of `prezero-bench`, in whose name clap doubles the underscore.
 const BASH: &str = r#"
 _prezero_with_bench() {
     if [ "${COMP_WORDS[1]}" != bench ] || [ "$COMP_CWORD" -lt 2 ]; then
@@ -23,7 +23,7 @@ _prezero_with_bench() {
         return
     fi
     COMP_WORDS=(prezero-bench "${COMP_WORDS[@]:2}") COMP_CWORD=$((COMP_CWORD - 1))
-    _prezero-bench prezero-bench "$2" "$3"
+    _prezero__bench prezero-bench "$2" "$3"
 }
 complete -F _prezero_with_bench -o bashdefault -o default prezero
 "#;
