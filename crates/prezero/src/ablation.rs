@@ -44,7 +44,7 @@ mechanisms! {
     Backoff "backoff" "Backs off while scrubd is kept from its CPU or all CPUs are busy.",
     Thin "thin" "Returns large blocks of which little was touched to the kernel.",
     Untouched "untouched" "Remembers blocks whose owners leave pages untouched, and counts those as touched.",
-    WipeOnFork "wipe-on-fork" "Keeps free memory from children of a fork and from core dumps.",
+    Hide "hide" "Keeps free memory from children of a fork and from core dumps.",
     LazyFree "lazy-free" "Offers idle memory to the kernel at once below a memory limit.",
     Reclaim "reclaim" "Gives idle memory back before more is faulted in.",
 }

@@ -189,7 +189,7 @@ pub use {
     count::snapshot::{FreeState, Gauges, Snapshot},
     global::Global,
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
-    mem::backing::{Advice, Anonymous, Backing},
+    mem::backing::{Anonymous, Backing},
     prezero_host::{Size, Topology},
     scrubd::allow_scrubd,
     zone::check::Flaw,

@@ -225,7 +225,7 @@ mod tests {
         for border in [1, 2, 17, PAGES - 1] {
             let Some(memory) = filled() else { return };
             // SAFETY: no child is made.
-            unsafe { memory.wipe_in_children(border * GRAIN, GRAIN).unwrap() };
+            unsafe { memory.hide(border * GRAIN, GRAIN).unwrap() };
             // SAFETY: as above.
             let moved = unsafe { memory.move_pages(0, PAGES * GRAIN, PAGES * GRAIN) };
             assert_eq!(moved, Ok(border * GRAIN));

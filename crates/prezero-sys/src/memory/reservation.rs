@@ -270,29 +270,17 @@ impl Reservation {
     /// # Errors
     /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
     pub unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
-        unsafe {
-            hooks::tell(self.at(offset, len), len);
-            self.unmap_absent(offset, len)
-        }
-    }
-
-    /// The same of pages of which no hook need hear, since nothing was registered that lies there.
-    ///
-    /// # Safety
-    /// As for [`unmap`](Self::unmap), on any thread.
-    ///
-    /// # Errors
-    /// As for [`unmap`](Self::unmap).
-    pub unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // First, so that a drop of the reservation does not unmap what others have there.
         self.whole.store(0, Ordering::Relaxed);
         // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
-        unsafe { munmap(self.at(offset, len), len) }
+        unsafe {
+            hooks::tell(self.at(offset, len), len);
+            munmap(self.at(offset, len), len)
+        }
     }
 
     /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It
-    /// finds the same advice, so its own children do too.
+    /// finds the same advice, so its own children do too. Core dumps leave the range out.
     ///
     /// # Errors
     /// `AGAIN` when the process has too many mappings to split one (`NOMEM` before Linux 5.17),
@@ -300,8 +288,8 @@ impl Reservation {
     ///
     /// # Safety
     /// No child reads what lies in the range now.
-    pub unsafe fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        unless_confined()?;
+    pub unsafe fn hide(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.no_dump(offset, len)?;
         // SAFETY: inside this mapping (checked by `at`). Its content stays here, and no child counts on it.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
     }
@@ -309,31 +297,23 @@ impl Reservation {
     /// Core dumps leave the range out.
     ///
     /// # Errors
-    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    /// As for [`hide`](Self::hide).
     pub fn no_dump(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
         // SAFETY: as above.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
     }
 
-    /// Undoes [`wipe_in_children`](Self::wipe_in_children).
+    /// Undoes [`hide`](Self::hide), all of it also where the kernel refuses a part.
     ///
     /// # Errors
-    /// As for [`wipe_in_children`](Self::wipe_in_children).
-    pub fn copy_to_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    /// As for [`hide`](Self::hide). `INVAL`: from a kernel that hides nothing from children.
+    pub fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
         // SAFETY: as above.
-        unsafe { madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork) }
-    }
-
-    /// Undoes [`leave_out_of_dumps`](Self::no_dump).
-    ///
-    /// # Errors
-    /// As for [`wipe_in_children`](Self::wipe_in_children).
-    pub fn dump(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        unless_confined()?;
-        // SAFETY: as above.
-        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDoDump) }
+        let told = [Advice::LinuxDoDump, Advice::LinuxKeepOnFork]
+            .map(|advice| unsafe { madvise(self.at(offset, len), len, advice) });
+        told.into_iter().find(|told| matches!(told, Err(Errno::NOMEM | Errno::AGAIN))).unwrap_or(told[1])
     }
 
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its

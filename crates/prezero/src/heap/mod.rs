@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::count::snapshot::Snapshot;
 use crate::inplace::{build_in, field_of};
 use crate::mem::backing::{Anonymous, Backing};
-use crate::pool::purge::no_dump::unit;
+use crate::pool::purge::hide::unit;
 use crate::units::{HUGE, Order, PAGE, PageId, SLICE, whole};
 use crate::zone::Zone;
 use crate::zone::resize::Grown;

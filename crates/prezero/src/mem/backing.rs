@@ -81,17 +81,6 @@ pub unsafe trait Backing: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The same of absent pages, of which no [other](Backing::is_watched) need hear: scrubd's too.
-    ///
-    /// # Safety
-    /// No code uses the range before it is [mapped again](Backing::extend).
-    ///
-    /// # Errors
-    /// As for [`unmap`](Backing::unmap).
-    unsafe fn unmap_absent(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
-        Err(Errno::NOSYS)
-    }
-
     /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
     /// together: how many bytes. The range that they leave must be [replaced](Backing::replace)
     /// before a request gets it. Pages keep their size.
@@ -122,23 +111,23 @@ pub unsafe trait Backing: Send + Sync {
     /// Has huge blocks faulted in small pages from now on: `len` bytes of them from `offset`.
     fn make_small(&self, _offset: usize, _len: usize) {}
 
-    /// Keeps a range of whole huge blocks away from children, which read it as zero, or from core
-    /// dumps, until it is [shown](Backing::unadvise) to them.
+    /// Keeps a range of whole huge blocks away from children, which read it as zero, and from core
+    /// dumps, until it is [shown](Backing::show) to them.
     ///
     /// # Safety
     /// As for [`release`](Backing::release), in each child.
     ///
     /// # Errors
     /// What the kernel says: a part may be hidden.
-    unsafe fn advise(&self, _offset: usize, _len: usize, _from: Advice) -> Result<(), Errno> {
+    unsafe fn hide(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
-    /// Undoes [`advise`](Backing::advise), also of what is not hidden.
+    /// Undoes [`hide`](Backing::hide), also of what is not hidden.
     ///
     /// # Errors
     /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.
-    fn unadvise(&self, _offset: usize, _len: usize, _to: Advice) -> Result<(), Errno> {
+    fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -149,15 +138,6 @@ pub unsafe trait Backing: Send + Sync {
     fn may_swap(&self) -> bool {
         true
     }
-}
-
-/// From what memory is [hidden](Backing::advise).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Advice {
-    /// From the children of a fork.
-    WipeOnFork,
-    /// From core dumps.
-    NoDump,
 }
 
 /// Bytes at the beginning of a range that are faulted in small pages at first. Each of their huge
@@ -257,11 +237,6 @@ unsafe impl Backing for Anonymous {
         unsafe { self.reservation.unmap(offset, len) }
     }
 
-    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: the caller owns the range and is done with it.
-        unsafe { self.reservation.unmap_absent(offset, len) }
-    }
-
     unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.reservation.move_pages(from, to, len) }
@@ -283,19 +258,13 @@ unsafe impl Backing for Anonymous {
         let _ = self.reservation.advise_small(offset, len);
     }
 
-    unsafe fn advise(&self, offset: usize, len: usize, from: Advice) -> Result<(), Errno> {
-        match from {
-            // SAFETY: the caller's promise: as for a release in each child.
-            Advice::WipeOnFork => unsafe { self.reservation.wipe_in_children(offset, len) },
-            Advice::NoDump => self.reservation.no_dump(offset, len),
-        }
+    unsafe fn hide(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's promise: as for a release in each child.
+        unsafe { self.reservation.hide(offset, len) }
     }
 
-    fn unadvise(&self, offset: usize, len: usize, to: Advice) -> Result<(), Errno> {
-        match to {
-            Advice::WipeOnFork => self.reservation.copy_to_children(offset, len),
-            Advice::NoDump => self.reservation.dump(offset, len),
-        }
+    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.show(offset, len)
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
@@ -378,11 +347,11 @@ impl<B: Backing> Memory<B> {
         unsafe { self.backing.lazy_free(first.index() * PAGE, pages as usize * PAGE) }
     }
 
-    /// Keeps a run of whole free huge blocks that the caller owns away from children or dumps.
-    pub(crate) fn advise(&self, span: Span, from: Advice) -> Result<(), Errno> {
+    /// Keeps a run of whole free huge blocks that the caller owns away from children and dumps.
+    pub(crate) fn hide(&self, span: Span) -> Result<(), Errno> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and a child makes free pages absent that it finds hidden.
-        unsafe { self.backing.advise(first.index() * PAGE, pages as usize * PAGE, from) }
+        unsafe { self.backing.hide(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
@@ -390,13 +359,6 @@ impl<B: Backing> Memory<B> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, is done with it and never puts it back.
         unsafe { self.backing.unmap(first.index() * PAGE, pages as usize * PAGE) }
-    }
-
-    /// The same of a run of absent pages. What is [mapped](Backing::extend) there later is absent too.
-    pub(crate) fn unmap_absent(&self, span: Span) -> Result<(), Errno> {
-        let Span { first, pages } = span;
-        // SAFETY: the caller owns the run, in which nothing is, and does not put it back.
-        unsafe { self.backing.unmap_absent(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.

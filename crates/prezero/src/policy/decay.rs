@@ -19,8 +19,6 @@ pub(crate) const LOOK_WITHIN_NS: u64 = DIRTY_NS / 2;
 pub(crate) struct Decay {
     /// When it was looked over last.
     looked_at: u64,
-    /// When memory went last, unless the address space that it had was looked over since.
-    gave_at: Option<u64>,
 }
 
 /// Idle memory that a look returns to the kernel.
@@ -30,8 +28,6 @@ pub(crate) struct Idle {
     pub(crate) dirty_ns: u64,
     /// And any, ns.
     pub(crate) any_ns: u64,
-    /// Whether no memory went for as long: address space that is unused may go too.
-    pub(crate) is_long: bool,
 }
 
 impl Decay {
@@ -41,26 +37,12 @@ impl Decay {
         if now.saturating_sub(self.looked_at) < dirty_ns / LOOKS {
             return None;
         }
-        let is_long = self.gave_at.is_some_and(|at| now.saturating_sub(at) >= most_ns);
-        Some(Idle { dirty_ns, any_ns: most_ns, is_long })
-    }
-
-    /// Memory went back.
-    pub(crate) fn gave(&mut self, now: u64) {
-        self.gave_at = Some(now);
+        Some(Idle { dirty_ns, any_ns: most_ns })
     }
 
     /// A look found nothing more.
-    pub(crate) fn is_done(&mut self, now: u64, looked_for: Idle) {
+    pub(crate) fn is_done(&mut self, now: u64) {
         self.looked_at = now;
-        if looked_for.is_long {
-            self.gave_at = None;
-        }
-    }
-
-    /// Whether address space is to be looked over yet.
-    pub(crate) fn awaits_long(&self) -> bool {
-        self.gave_at.is_some()
     }
 }
 
@@ -74,25 +56,11 @@ mod tests {
     fn looks_are_a_tenth_of_the_time_apart_unless_there_may_be_more() {
         let mut decay = Decay::default();
         let idle = decay.due(MOST, MOST).unwrap();
-        assert_eq!(idle, Idle { dirty_ns: DIRTY_NS, any_ns: MOST, is_long: false });
-        decay.is_done(MOST, idle);
+        assert_eq!(idle, Idle { dirty_ns: DIRTY_NS, any_ns: MOST });
+        decay.is_done(MOST);
         assert_eq!(decay.due(MOST + DIRTY_NS / LOOKS - 1, MOST), None);
         assert!(decay.due(MOST + DIRTY_NS / LOOKS, MOST).is_some());
         assert!(decay.due(MOST + DIRTY_NS / LOOKS, MOST).is_some(), "there may be more");
-    }
-
-    #[test]
-    fn address_space_is_looked_over_once_after_memory_went() {
-        let mut decay = Decay::default();
-        decay.gave(MOST);
-        let early = decay.due(2 * MOST - 1, MOST).unwrap();
-        assert!(!early.is_long);
-        decay.is_done(2 * MOST - 1, early);
-        assert!(decay.awaits_long(), "scrubd stays for it");
-        let late = decay.due(2 * MOST + DIRTY_NS, MOST).unwrap();
-        assert!(late.is_long);
-        decay.is_done(2 * MOST + DIRTY_NS, late);
-        assert!(!decay.awaits_long() && !decay.due(4 * MOST, MOST).unwrap().is_long);
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl<B: Backing> Pool<B> {
     fn grasp(&self, run: Run, price: Price) -> Grasp {
         let grasp = match price.of(self.map.tally(run.span())) {
             None => Grasp::Changed,
-            Some(_) if !self.keep_on_fork(run.span()) => Grasp::Unshowable,
+            Some(_) if !self.show(run.span()) => Grasp::Unshowable,
             Some(_) => return Grasp::Held(run),
         };
         self.put_as_it_was(run);

@@ -100,7 +100,7 @@ impl<B: Backing> Pool<B> {
     /// The content of a run that came out of the map. `None`: it went back, as it cannot be shown.
     pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
         let tally = self.map.tally(run.span());
-        if !self.keep_on_fork(run.span()) {
+        if !self.show(run.span()) {
             self.put_as_it_was(run);
             return None;
         }

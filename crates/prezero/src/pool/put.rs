@@ -19,7 +19,6 @@ impl<B: Backing> Pool<B> {
             self.freed.on.store(prezero_sys::cpu::current() as u32, Relaxed);
             self.freed.last.set(freed);
             self.map.set_freed(span, freed);
-            self.note_used(span);
         }
         self.map.put(run);
         self.lazy_free_excess(span);
@@ -27,17 +26,7 @@ impl<B: Backing> Pool<B> {
 
     /// Frees a run that was only borrowed from the free memory: it is as old as it was.
     pub(crate) fn put_as_it_was(&self, run: Run) {
-        let span = run.span();
-        if self.map.tally(span).absent < span.pages {
-            self.note_used(span);
-        }
         self.map.put(run);
-    }
-
-    fn note_used(&self, span: Span) {
-        let Span { first, pages } = span;
-        let huge = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
-        self.purge.used.set(huge);
     }
 
     /// Slices whose mapping could not be mended are never used again; those between them are freed. Once one is free

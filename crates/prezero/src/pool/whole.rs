@@ -16,10 +16,9 @@ use crate::mem::bits::Bits;
 use crate::pool::classify::ThinRow;
 use crate::pool::headroom::CameBack;
 use crate::pool::no_move::NoMove;
-use crate::pool::purge::no_dump::NoDump;
+use crate::pool::purge::hide::Hidden;
 use crate::pool::purge::pages as pages_of;
 use crate::pool::purge::unmap::Unmapped;
-use crate::pool::purge::wipe_on_fork::WipeOnFork;
 use crate::pool::scrubbing::Scrubbing;
 use crate::sync::AtomicU32;
 use crate::units::{HUGE, HUGE_PAGES};
@@ -33,12 +32,8 @@ pub(crate) struct Freed {
 
 /// What the kernel was told of idle memory, and how much may idle (`pool/purge`).
 pub(crate) struct Purge {
-    /// Blocks that no child of a fork gets.
-    pub(crate) wiped: WipeOnFork,
-    /// The huge blocks to which something resident came back since they were last wiped.
-    pub(crate) used: Bits,
-    /// Blocks that no core dump has.
-    pub(crate) no_dump: NoDump,
+    /// Blocks that no child of a fork gets and no core dump has.
+    pub(crate) hidden: Hidden,
     /// Address space that the zone has not mapped.
     pub(crate) unmapped: Unmapped,
     /// Pages that may idle without being offered to the kernel.
@@ -66,15 +61,12 @@ impl Purge {
         mapped: u32,
         config: &Config,
     ) -> Result<(), Errno> {
-        let (wiped, used) = (WipeOnFork::new(huge)?, Bits::new(huge)?);
-        let (no_dump, unmapped) = (NoDump::new(huge)?, Unmapped::new(huge, mapped)?);
-        debug_assert_eq!(no_dump.ceil(mapped).min(huge), mapped, "whole units are mapped");
+        let (hidden, unmapped) = (Hidden::new(huge)?, Unmapped::new(huge, mapped)?);
+        debug_assert_eq!(hidden.ceil(mapped).min(huge), mapped, "whole units are mapped");
         build_in!(
             slot,
             Purge {
-                wiped: wiped,
-                used: used,
-                no_dump: no_dump,
+                hidden: hidden,
                 unmapped: unmapped,
                 allowance: AtomicU32::new(u32::MAX),
                 peak: AtomicU32::new(0),
@@ -143,7 +135,7 @@ impl<B: Backing> Pool<B> {
                 without: config.without,
             } and built { purge }
         );
-        pool.no_dump_new(&(0..mapped));
+        pool.hide_new(&(0..mapped));
         pool.map.put(Run::taken(pages_of(&(0..mapped))));
         Ok(pool)
     }

@@ -54,8 +54,6 @@ pub(crate) struct Scrubber<T> {
     /// new one has to set it to work itself.
     working: Option<Order>,
     decay: Decay,
-    /// Bytes that went back to the kernel, by whatever thread.
-    released: u64,
     /// The program's requests and frees, and when a look on busy CPUs last found new ones, ns.
     calls: u64,
     called_at: u64,
@@ -75,7 +73,6 @@ impl<T: Thread> Scrubber<T> {
             paced_until: 0,
             working: None,
             decay: Decay::default(),
-            released: 0,
             calls: 0,
             called_at: now_ns,
             apart_ns: 0,
@@ -107,7 +104,7 @@ impl<T: Thread> Scrubber<T> {
 
     /// Whether the zone holds what may go back to the kernel after a while.
     pub(crate) fn has_to_watch(&self, zone: &Zone<impl Backing>) -> bool {
-        zone.holds_idle_memory() || self.decay.awaits_long()
+        zone.holds_idle_memory()
     }
 
     /// CPU time that is no part of the price of a clear, ns.
@@ -210,14 +207,10 @@ impl<T: Thread> Scrubber<T> {
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
     fn purge(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
-        let released = zone.pool.counters.get(Counter::ReleasedBytes);
-        if std::mem::replace(&mut self.released, released) != released {
-            self.decay.gave(now.ns);
-        }
         let Some(idle) = self.decay.due(now.ns, zone.tuning.decay_ns()) else { return false };
         let more = self.purging(|| zone.purge_idle(idle, now.tick));
         if !more {
-            self.decay.is_done(now.ns, idle);
+            self.decay.is_done(now.ns);
         }
         more
     }

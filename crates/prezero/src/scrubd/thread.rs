@@ -182,7 +182,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let quiet = pacer.quiet(now);
         let mut advised = if quiet >= IDLE_NS { advised } else { Advised::No };
         if quiet >= IDLE_NS && advised == Advised::No && self.mood == Throttle::Normal {
-            self.zone.pool.advise_idle();
+            self.zone.pool.hide_idle();
             advised = Advised::Yes;
         }
         if quiet >= PARK_NS {

@@ -16,7 +16,7 @@ use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
 use crate::clear::clearing::ClearedOn;
-use crate::mem::backing::{Advice, Backing};
+use crate::mem::backing::Backing;
 use crate::scrubd::scrub::Thread;
 use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
 
@@ -102,9 +102,8 @@ pub(super) struct Fake {
     huge: Mutex<Vec<(usize, usize)>>,
     unhuge: Mutex<Vec<(usize, usize)>>,
     offers: Mutex<Vec<(usize, usize)>>,
-    /// Which huge blocks a child does not get, and which no dump has.
-    wiped: Vec<AtomicU8>,
-    no_dump: Vec<AtomicU8>,
+    /// Which huge blocks no child gets and no dump has.
+    hidden: Vec<AtomicU8>,
     /// Not 0: others remember which pages lie where.
     watched: AtomicU8,
     /// 0: the machine has no swap.
@@ -163,8 +162,7 @@ impl Fake {
         let [populates, releases, replaces, residencies, hides, shows, unmaps, moves, extends] =
             [(); 9].map(|()| Call::default());
         let (huge, unhuge, offers) = Default::default();
-        let [hidden, no_dump] =
-            [(); 2].map(|()| (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect());
+        let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
         Fake {
             base,
             layout,
@@ -175,8 +173,7 @@ impl Fake {
             huge,
             unhuge,
             offers,
-            wiped: hidden,
-            no_dump,
+            hidden,
             watched: AtomicU8::new(0),
             swaps: AtomicU8::new(1),
             populates,
@@ -226,9 +223,9 @@ impl Fake {
         self.offers.lock().unwrap().clone()
     }
 
-    /// Whether the child of a fork would find zeroes in this page.
+    /// Whether the child of a fork would find zeroes in this page, and a core dump lack it.
     pub(super) fn is_hidden(&self, page: PageId) -> bool {
-        self.wiped[page.huge()].load(Relaxed) != 0
+        self.hidden[page.huge()].load(Relaxed) != 0
     }
 
     /// From now on others remember which pages lie where, or do no more. What they would not hear of panics.
@@ -246,27 +243,19 @@ impl Fake {
         );
     }
 
-    /// Whether a core dump would lack this page.
-    pub(super) fn is_left_out(&self, page: PageId) -> bool {
-        self.no_dump[page.huge()].load(Relaxed) != 0
-    }
-
     /// From here on it is the child of a fork.
     pub(super) fn fork(&self) {
-        for huge in (0..self.wiped.len()).filter(|&huge| self.wiped[huge].load(Relaxed) != 0) {
+        for huge in (0..self.hidden.len()).filter(|&huge| self.hidden[huge].load(Relaxed) != 0) {
             // SAFETY: hidden memory has no owner, which is what the tests are about.
             unsafe { self.fill(huge * HUGE, HUGE, 0) };
             self.mark(huge * HUGE, HUGE, ABSENT);
         }
     }
 
-    fn set_hidden(&self, offset: usize, len: usize, from: Advice, to: u8) {
+    fn set_hidden(&self, offset: usize, len: usize, to: u8) {
         assert!(offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE), "whole huge blocks");
-        let huge = match from {
-            Advice::WipeOnFork => &self.wiped,
-            Advice::NoDump => &self.no_dump,
-        };
-        huge[offset / HUGE..(offset + len) / HUGE].iter().for_each(|h| h.store(to, Relaxed));
+        let hidden = &self.hidden[offset / HUGE..(offset + len) / HUGE];
+        hidden.iter().for_each(|huge| huge.store(to, Relaxed));
     }
 
     /// Whether the kernel holds anything for the page, in memory or in swap.
@@ -374,10 +363,8 @@ unsafe impl Backing for Fake {
         let bytes = pages * PAGE;
         // The advice on a mapping moves with it.
         for at in (0..bytes / HUGE * HUGE).step_by(HUGE) {
-            for advice in [&self.wiped, &self.no_dump] {
-                let given = advice[(from + at) / HUGE].load(Relaxed);
-                advice[(to + at) / HUGE].store(given, Relaxed);
-            }
+            let given = self.hidden[(from + at) / HUGE].load(Relaxed);
+            self.hidden[(to + at) / HUGE].store(given, Relaxed);
         }
         assert!(from.max(to) + len <= self.layout.size() && from.abs_diff(to) >= len);
         // SAFETY: inside the allocation, apart, and the caller's promise.
@@ -393,17 +380,9 @@ unsafe impl Backing for Fake {
         // SAFETY: the caller's promise. What others write there.
         unsafe { self.fill(offset, len, RUBBISH) };
         // The advice on a mapping goes with it.
-        self.set_hidden(offset, len, Advice::WipeOnFork, 0);
-        self.set_hidden(offset, len, Advice::NoDump, 0);
+        self.set_hidden(offset, len, 0);
         self.own[offset / HUGE..(offset + len) / HUGE].iter().for_each(|own| own.store(0, Relaxed));
         Ok(())
-    }
-
-    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        let mut pages = self.pages[offset / PAGE..(offset + len) / PAGE].iter();
-        assert!(pages.all(|page| page.load(Relaxed) == ABSENT), "something is lost");
-        // SAFETY: the caller's promise.
-        unsafe { self.unmap(offset, len) }
     }
 
     fn is_watched(&self) -> bool {
@@ -428,17 +407,17 @@ unsafe impl Backing for Fake {
         self.offers.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
-    unsafe fn advise(&self, offset: usize, len: usize, from: Advice) -> Result<(), Errno> {
+    unsafe fn hide(&self, offset: usize, len: usize) -> Result<(), Errno> {
         let made = self.hides.make();
         let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
-        self.set_hidden(offset, done, from, 1);
+        self.set_hidden(offset, done, 1);
         made.map_err(|_| Errno::INVAL)
     }
 
-    fn unadvise(&self, offset: usize, len: usize, to: Advice) -> Result<(), Errno> {
+    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
         let made = self.shows.make();
         let done = if made.is_ok() { len } else { len / HUGE / 4 * HUGE };
-        self.set_hidden(offset, done, to, 0);
+        self.set_hidden(offset, done, 0);
         made.map_err(|_| Errno::AGAIN)
     }
 

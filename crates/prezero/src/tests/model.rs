@@ -146,8 +146,7 @@ impl Run {
             }
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
-            Op::Advice => self.world.zone.pool.advise_idle(),
-            Op::Trim(keeps) => self.world.zone.pool.trim_to(keeps),
+            Op::Hide => self.world.zone.pool.hide_idle(),
             Op::Watch(on) => self.world.fake().watch(on),
             Op::Limit(huge) => {
                 if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less
@@ -167,7 +166,7 @@ impl Run {
                     Refusal::Release => &fake.releases,
                     Refusal::Replace => &fake.replaces,
                     Refusal::Residency => &fake.residencies,
-                    Refusal::Advice => &fake.hides,
+                    Refusal::Hide => &fake.hides,
                     Refusal::Show => &fake.shows,
                     Refusal::Move => &fake.moves,
                     Refusal::Extend => &fake.extends,
@@ -376,12 +375,8 @@ impl Run {
     fn assert_holds(&self) {
         self.world.assert_sound();
         let owned_pages = (0..PAGES).filter(|&page| self.owner[page as usize].is_some());
-        let hidden =
-            owned_pages.clone().map(PageId).find(|&page| self.world.fake().is_hidden(page));
-        assert_eq!(hidden, None, "a child would not get what its parent owns");
-        let mut owned_pages = owned_pages.map(PageId);
-        let no_dump = owned_pages.find(|&page| self.world.fake().is_left_out(page));
-        assert_eq!(no_dump, None, "a dump would lack what is in use");
+        let hidden = owned_pages.map(PageId).find(|&page| self.world.fake().is_hidden(page));
+        assert_eq!(hidden, None, "a child or a dump would not have what its parent owns");
         for owned in &self.owned {
             for (n, holding) in owned.holds.iter().enumerate() {
                 if let Holds::Byte(byte) = *holding {
@@ -434,7 +429,7 @@ impl Run {
         }
         let refused = self.refused;
         use Refusal::*;
-        for call in [Populate, Release, Replace, Residency, Advice, Show, Move, Extend, Unmap] {
+        for call in [Populate, Release, Replace, Residency, Hide, Show, Move, Extend, Unmap] {
             self.apply(Op::Refuse(call, Fault::Never));
         }
         while !self.owned.is_empty() {

@@ -27,7 +27,7 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn before_fork(&self) {
         self.pool.scrubbing.fork_begins();
-        self.pool.wipe_idle_on_fork();
+        self.pool.hide_before_fork();
         self.waker.hurry(SchedClass::Normal);
     }
 
@@ -132,6 +132,6 @@ impl<B: Backing> Zone<B> {
         if let Some(own) = own {
             self.cpus.here().counters.set(&own);
         }
-        self.pool.forget_wiped();
+        self.pool.forget_hidden();
     }
 }

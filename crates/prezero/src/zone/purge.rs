@@ -39,12 +39,8 @@ impl<B: Backing> Zone<B> {
         };
         // Dirty memory goes earlier: it costs no clear to make again. A little may stay for blocks that come and go.
         let has_much = self.pool.map.sums.resident() > IDLE_LEAST;
-        let more = has_much
+        has_much
             && self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
-            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
-        if idle.is_long && !more {
-            self.pool.trim();
-        }
-        more
+            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns))
     }
 }

@@ -1,7 +1,7 @@
 //! Each of these relies on a promise of its caller's.
 
 use prezero::clear::{self, ClearEngine};
-use prezero::{Anonymous, Backing, Block, Dirty, Global, Advice, PageId, Zone};
+use prezero::{Anonymous, Backing, Block, Dirty, Global, PageId, Zone};
 
 fn promises(zone: &Zone<Anonymous>, page: PageId, block: Block<Dirty>) {
     zone.before_fork();
@@ -16,7 +16,7 @@ fn promises(zone: &Zone<Anonymous>, page: PageId, block: Block<Dirty>) {
 }
 
 fn promises_of_others(backing: &Anonymous, engine: &'static dyn ClearEngine) {
-    let _ = backing.advise(0, 4096, Advice::WipeOnFork);
+    let _ = backing.hide(0, 4096);
     let _ = clear::register(engine);
     let _ = Global::over(std::alloc::System);
 }

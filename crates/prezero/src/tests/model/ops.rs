@@ -21,7 +21,7 @@ pub(super) enum Refusal {
     Release,
     Replace,
     Residency,
-    Advice,
+    Hide,
     Show,
     Move,
     Extend,
@@ -48,10 +48,8 @@ pub(super) enum Op {
     Fork,
     /// A fork, after which the test is the child, or the parent while that lives.
     Child,
-    /// Memory that has been idle for a while is left out of core dumps.
-    Advice,
-    /// Address space that holds nothing leaves the zone, down to that number of huge blocks.
-    Trim(u32),
+    /// Memory that has been idle for a while is hidden from children and dumps.
+    Hide,
     /// Others hook the calls by which pages leave their addresses, or do no more.
     Watch(bool),
     /// The process's memory has a limit from now on, in huge blocks, or none.
@@ -102,8 +100,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         1 => Just(Op::Reclaim),
         1 => Just(Op::Fork),
         1 => Just(Op::Child),
-        1 => Just(Op::Advice),
-        1 => (0..3u32).prop_map(Op::Trim),
+        1 => Just(Op::Hide),
         1 => any::<bool>().prop_map(Op::Watch),
         1 => prop::option::weighted(0.8, 0u64..64).prop_map(Op::Limit),
     ]
@@ -115,7 +112,7 @@ pub(super) fn refusal() -> impl Strategy<Value = Op> {
         Just(Refusal::Release),
         Just(Refusal::Replace),
         Just(Refusal::Residency),
-        Just(Refusal::Advice),
+        Just(Refusal::Hide),
         Just(Refusal::Show),
         Just(Refusal::Move),
         Just(Refusal::Extend),

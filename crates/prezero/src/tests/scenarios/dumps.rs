@@ -6,49 +6,49 @@ use super::ANY;
 use crate::units::{HUGE_PAGES, PageId};
 
 /// Huge blocks that no dump has.
-fn no_dump(world: &World) -> u32 {
+fn hidden(world: &World) -> u32 {
     let all = 0..world.zone.pages() / HUGE_PAGES;
-    all.filter(|huge| world.fake().is_left_out(PageId(huge * HUGE_PAGES))).count() as u32
+    all.filter(|huge| world.fake().is_hidden(PageId(huge * HUGE_PAGES))).count() as u32
 }
 
 #[test]
 fn a_dump_has_what_was_handed_out_and_no_more() {
     let world = World::new(16);
-    assert_eq!(no_dump(&world), 16);
+    assert_eq!(hidden(&world), 16);
 
     let (small, large) = (world.zero(16), world.plain(3 * HUGE_PAGES));
 
-    assert_eq!(no_dump(&world), 12);
+    assert_eq!(hidden(&world), 12);
     for block in [small.into_dirty(), large] {
-        assert!(!world.fake().is_left_out(block.first()));
+        assert!(!world.fake().is_hidden(block.first()));
         world.zone.free(block);
     }
     world.assert_sound();
 }
 
 #[test]
-fn idle_memory_is_left_out_until_it_is_used_again() {
+fn idle_memory_is_hidden_until_it_is_used_again() {
     let world = World::new(16);
     world.soil(world.plain(8 * HUGE_PAGES));
-    assert_eq!(no_dump(&world), 8);
+    assert_eq!(hidden(&world), 8);
 
-    world.zone.pool.advise_idle();
-    assert_eq!(no_dump(&world), 16);
+    world.zone.pool.hide_idle();
+    assert_eq!(hidden(&world), 16);
 
     let block = world.plain(2 * HUGE_PAGES);
-    assert_eq!(no_dump(&world), 14);
+    assert_eq!(hidden(&world), 14);
     world.zone.free(block);
 }
 
 #[test]
-fn memory_that_came_back_untouched_is_left_out_too() {
+fn memory_that_came_back_untouched_is_hidden_too() {
     let world = World::new(16);
     let (small, untouched) = (world.plain(16), world.plain(15 * HUGE_PAGES));
     world.zone.free(untouched);
 
-    world.zone.pool.advise_idle();
+    world.zone.pool.hide_idle();
 
-    assert_eq!(no_dump(&world), 15);
+    assert_eq!(hidden(&world), 15);
     world.zone.free(small);
 }
 
@@ -58,11 +58,11 @@ fn where_no_mapping_can_be_split_all_is_dumped() {
     world.fake().shows.refuse(Fault::Nth(1));
 
     let block = world.plain(HUGE_PAGES);
-    assert_eq!(no_dump(&world), 0);
+    assert_eq!(hidden(&world), 0);
 
     world.soil(world.plain(8 * HUGE_PAGES));
-    world.zone.pool.advise_idle();
-    assert_eq!(no_dump(&world), 0);
+    world.zone.pool.hide_idle();
+    assert_eq!(hidden(&world), 0);
     world.zone.free(block);
     world.assert_sound();
 }
@@ -76,6 +76,6 @@ fn memory_that_the_kernel_would_leave_out_is_not_handed_out() {
     world.fake().shows.refuse(Fault::Never);
     let block = world.plain(HUGE_PAGES);
     world.fill(block.first(), HUGE_PAGES, 7);
-    assert!(holds(&world.zone, block.first(), 7) && !world.fake().is_left_out(block.first()));
+    assert!(holds(&world.zone, block.first(), 7) && !world.fake().is_hidden(block.first()));
     world.zone.free(block);
 }

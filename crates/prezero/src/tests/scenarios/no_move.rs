@@ -41,7 +41,7 @@ fn watched_pages_are_not_given_back_and_then_they_are() {
     world.fake().watch(true);
     tempt(&mut world);
     assert_eq!((held(&world), world.count(Counter::BackingErrors)), (4 * HUGE_PAGES, 0));
-    world.zone.pool.advise_idle();
+    world.zone.pool.hide_idle();
     assert_eq!(
         world.fake().lazily_freed(),
         [(0, 4)],
