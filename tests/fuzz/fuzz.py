@@ -50,11 +50,8 @@ class Sequence:
         self.knobs = some(
             limit=[None, None, "2M", "48M", "128M", "1G"], threshold=[None, None, "128K", "1M"],
             decay=[None, "0.02", "0.5"], engine=[None, *engines],
-            **{"scrub-start": [None, None, "0", "9", "never"], "scrub-stop": [None, "0", "9"],
+            **{"scrub-start": [None, None, "0", "9", "never"],
                "scrub-rate": [None, None, "20M"], "scrub-cache": [None, "0", "1G"]})
-
-        if self.knobs["scrub-stop"] == "9":
-            self.knobs["scrub-start"] = "9"  # it may not be below scrub-stop
 
     def options(self):
         return [word for name, value in self.knobs.items() if value for word in (f"--{name}", value)]

@@ -81,19 +81,9 @@ scrubs "scrubd begins"
 set_to scrub_start never
 scrubs_not "never is not never"
 set_to scrub-start 18
-[ "$(get scrub-stop)" = 4 ] || fail "scrub-stop"
 scrubs_not "a block of 1 GiB is what was to wake it"
-set_to scrub-stop 18
 set_to scrub-start 4
-[ "$(get scrub_stop)" = 4 ] || fail "scrub-stop did not follow scrub-start"
 scrubs "scrub-start 4"
-refused scrub-stop 9 'above scrub-start'
-
-set_to scrub_load 0
-rests() { [ "$(get scrubd)" = resting ]; }
-until_true "scrub_load 0" rests
-set_to scrub_load off
-scrubs "scrub_load off"
 
 set_to scrub_rate 2M
 [ "$(get scrub-rate)" = 2M ] || fail "scrub-rate was not set"

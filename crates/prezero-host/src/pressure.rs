@@ -1,7 +1,7 @@
-//! How short of memory and CPU the machine and this process's cgroup are.
+//! How short of memory and tasks the machine and this process's cgroup are.
 //!
-//! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/{meminfo,vmstat}`, and of the
-//! process's cgroup v2 and all above it `memory.{current,high,max}` and `cpu.idle`, of its own
+//! Sources: PSI (`/proc/pressure/memory`), `/proc/{meminfo,vmstat}`, and of the
+//! process's cgroup v2 and all above it `memory.{current,high,max}`, of its own
 //! `memory.pressure`; of its pids cgroups `pids.{current,max}`, and of the machine `threads-max`; of its memory cgroup v1 and all above it `memory.{usage,limit}_in_bytes`.
 //! A file that is missing, unreadable or in another form is *no information*, never an error:
 //! a kernel without PSI or with cgroup v1 only leaves less to judge by.
@@ -12,8 +12,6 @@
 //!   (`CLOSE_RANGE_UNSHARE`) is free of it, so scrubd samples from such a thread.
 //! - **No heap after [`Pressure::new`]** for paths below 256 bytes, which are copied to the stack; a longer cgroup path costs a short-lived allocation for each read.
 //! - The cgroup is looked up once. A process that moves later is judged by its old cgroup.
-//! - The caller counts too: while scrubd is runnable it adds up to 1 to the load, and while it
-//!   waits for a busy CPU, PSI counts it as a stalled task.
 
 use std::path::{Path, PathBuf};
 
@@ -64,27 +62,11 @@ pub enum Memory {
     Tight,
 }
 
-/// How the operator ranks the process's cgroup for the CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CpuRank {
-    /// As any other.
-    Normal,
-    /// `cpu.idle` is set: the whole group runs only on CPUs that no other task wants, so it need
-    /// not hold itself back for the load of others.
-    Idle,
-}
-
 /// What a sample found.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Verdict {
     /// Memory of the machine and of the cgroup, whichever is tighter.
     pub memory: Memory,
-    /// Tasks runnable or in uninterruptible sleep, mean of the last minute.
-    pub load: Option<f32>,
-    /// Share of the last interval, 0 to 1, in which some task waited for a CPU; 0 if unknown.
-    pub cpu_some_share: f32,
-    /// The cgroup's rank.
-    pub cpu_rank: CpuRank,
     /// What the cgroup and those above it may hold at most, bytes.
     pub limit: Option<u64>,
     /// Whether there is room for a thread that the program can do without.
@@ -104,8 +86,6 @@ pub enum Room {
 #[derive(Debug)]
 pub struct Pressure {
     memory_stalls: [Stalls; 2],
-    cpu_stalls: Stalls,
-    loadavg: PathBuf,
     machine: Machine,
     /// The process's cgroup, then each above it.
     groups: Vec<Group>,
@@ -123,8 +103,6 @@ impl Pressure {
         let own = own.map_or_else(PathBuf::new, |dir| dir.join("memory.pressure"));
         Pressure {
             memory_stalls: [Stalls::new(root.join("proc/pressure/memory")), Stalls::new(own)],
-            cpu_stalls: Stalls::new(root.join("proc/pressure/cpu")),
-            loadavg: root.join("proc/loadavg"),
             machine: Machine::new(root),
             groups: Group::of_both(root, &dirs),
             tasks: Tasks::new(root, &dirs),
@@ -153,12 +131,8 @@ impl Pressure {
             tight = tight || bound.is_some_and(|bound| group.is_full(bound));
             limit = limit.into_iter().chain(bound).min();
         }
-        let idle = self.groups.iter().any(|group| read_number(&group.cpu_idle) == Some(1));
         let verdict = Verdict {
             memory: if tight { Memory::Tight } else { Memory::Fine },
-            load: read_load(&self.loadavg),
-            cpu_some_share: self.cpu_stalls.advance(now_ns).some,
-            cpu_rank: if idle { CpuRank::Idle } else { CpuRank::Normal },
             limit,
             room: if self.tasks.are_few() { Room::Little } else { Room::Enough },
         };
@@ -269,11 +243,6 @@ impl Stalls {
     }
 }
 
-fn read_load(loadavg: &Path) -> Option<f32> {
-    let load = read(loadavg, |text| text.split_whitespace().next()?.parse::<f32>().ok());
-    load.filter(|load| load.is_finite())
-}
-
 /// How many threads run at this moment or wait for a CPU, the caller included.
 pub fn running(root: &Path) -> Option<usize> {
     read(&root.join("proc/loadavg"), |text| {
@@ -291,7 +260,6 @@ fn read_stalls(path: &Path, at_ns: u64) -> Option<StallTotals> {
             let line = text.lines().find(|line| line.split_whitespace().next() == Some(kind))?;
             line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
         };
-        // Old kernels have no "full" line for the CPU.
         Some(StallTotals { at_ns, some_us: total("some")?, full_us: total("full").unwrap_or(0) })
     })
 }

@@ -22,7 +22,6 @@ pub(super) struct Group {
     stat: PathBuf,
     /// What the kernel can drop of it and of all below it, in `stat`.
     cache: &'static str,
-    pub(super) cpu_idle: PathBuf,
 }
 
 impl Group {
@@ -41,7 +40,6 @@ impl Group {
             max: dir.join("memory.max"),
             stat: dir.join("memory.stat"),
             cache: "inactive_file",
-            cpu_idle: dir.join("cpu.idle"),
         }
     }
 
@@ -53,7 +51,6 @@ impl Group {
             max: dir.join("memory.limit_in_bytes"),
             stat: dir.join("memory.stat"),
             cache: "total_inactive_file",
-            cpu_idle: PathBuf::new(),
         }
     }
 

@@ -313,7 +313,9 @@ impl Reservation {
         // SAFETY: as above.
         let told = [Advice::LinuxDoDump, Advice::LinuxKeepOnFork]
             .map(|advice| unsafe { madvise(self.at(offset, len), len, advice) });
-        told.into_iter().find(|told| matches!(told, Err(Errno::NOMEM | Errno::AGAIN))).unwrap_or(told[1])
+        told.into_iter()
+            .find(|told| matches!(told, Err(Errno::NOMEM | Errno::AGAIN)))
+            .unwrap_or(told[1])
     }
 
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its

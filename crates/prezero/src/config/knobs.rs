@@ -116,23 +116,11 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// Smallest order of a dirty free block that sets scrubd to work. `None`: never scrub.
+    /// Smallest order of a free block that scrubd clears. `None`: never scrub.
     scrub_start: Option<Order> = Some(SMALLEST), Ok;
     AnyTime "scrub-start" "PREZERO_SCRUB_START" "N|never"
-        "Start to clear at a freed block of 4K<<N [4]"
-        "Smallest order, 0 to 18, of a freed block (4 KiB times 2 to the N) that sets scrubd, the thread that clears ahead, to work; never: nothing is scrubbed. Default 4, which is 64 KiB";
-
-    /// Smallest order of a free block that scrubd clears.
-    scrub_stop: Order = SMALLEST, Ok;
-    AnyTime "scrub-stop" "PREZERO_SCRUB_STOP" "N"
-        "Smallest block cleared ahead, 4K<<N [4]"
-        "scrubd clears free blocks of this order, 0 to 18, and above. Default 4";
-
-    /// One-minute load average above which scrubd rests. `None`: it never looks.
-    scrub_load: Option<f32> = None, Ok;
-    AnyTime "scrub-load" "PREZERO_SCRUB_LOAD" "X|off"
-        "1-minute load above which it rests [off]"
-        "One-minute load average above which scrubd rests. Default off";
+        "Smallest free block cleared ahead, 4K<<N [4]"
+        "Smallest order, 0 to 18, of a free block (4 KiB times 2 to the N) that scrubd, the thread that clears ahead, clears; never: nothing is scrubbed. Default 4, which is 64 KiB";
 
     /// Most bytes that scrubd clears in a second. `None`: as fast as it can.
     scrub_rate: Option<usize> = None, rate;
@@ -289,13 +277,11 @@ mod tests {
         let mut config = Config::new(&MACHINE);
         let tuning = Tuning::new(&config);
         assert_eq!(tuning.scrub_start(), config.scrub_start);
-        assert_eq!((tuning.scrub_load(), tuning.scrub_rate()), (None, None));
+        assert_eq!(tuning.scrub_rate(), None);
         assert_eq!(tuning.stock_pages(), u64::MAX);
         assert_eq!(tuning.verify(), Verify::Sample);
 
         config.scrub_start = None;
-        config.scrub_stop = MAX_ORDER;
-        config.scrub_load = Some(1.5);
         config.scrub_rate = Some(1 << 21);
         config.stock = Some(1 << 20);
         config.decay = Duration::MAX;
@@ -304,8 +290,7 @@ mod tests {
             tuning.set(&config);
             assert_eq!(tuning.verify(), verify);
         }
-        assert_eq!((tuning.scrub_start(), tuning.scrub_stop()), (None, MAX_ORDER));
-        assert_eq!((tuning.scrub_load(), tuning.scrub_rate()), (Some(1.5), Some(1 << 21)));
+        assert_eq!((tuning.scrub_start(), tuning.scrub_rate()), (None, Some(1 << 21)));
         assert_eq!((tuning.stock_pages(), tuning.decay_ns()), (256, 1_000_000_000_000_000_000));
     }
 

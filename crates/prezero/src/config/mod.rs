@@ -135,28 +135,14 @@ impl Config {
         get: impl Fn(&'static Knob) -> Option<(Origin, &'a str)>,
     ) -> Result<Config, ConfigError> {
         let mut config = Config::new(machine);
-        let mut stop = None;
         for knob in ALL {
             let Some((origin, value)) = get(knob).filter(|(_, value)| !value.is_empty()) else {
                 continue;
             };
             let error = |mend| ConfigError { knob, origin, value: Text::head(value), mend };
             (knob.set)(&mut config, value, machine).map_err(error)?;
-            if knob.name == "scrub-stop" {
-                stop = Some(error(
-                    "above scrub-start, so some blocks would wake scrubd in vain; give scrub-start or less",
-                ));
-            }
         }
-        let was_above = config.lower_stop();
-        stop.filter(|_| was_above).map_or(Ok(config), Err)
-    }
-
-    /// Lowers `scrub_stop` to `scrub_start`: scrubd clears what sets it to work. Whether it was above.
-    #[doc(hidden)]
-    pub fn lower_stop(&mut self) -> bool {
-        let stop = self.scrub_start.map_or(self.scrub_stop, |start| start.min(self.scrub_stop));
-        std::mem::replace(&mut self.scrub_stop, stop) != stop
+        Ok(config)
     }
 
     /// A knob's value as the parser reads it.
@@ -241,9 +227,6 @@ mod tests {
             ("PREZERO_THRESHOLD", "32K", "give 64K or more"),
             ("PREZERO_THRESHOLD", "65537", "a multiple of 4K"),
             ("PREZERO_SCRUB_START", "19", "give 0 (4K) to 18 (1G)"),
-            ("PREZERO_SCRUB_STOP", "never", "give 0 (4K) to 18 (1G)"),
-            ("PREZERO_SCRUB_STOP", "5", "give scrub-start or less"),
-            ("PREZERO_SCRUB_LOAD", "nan", "or off"),
             ("PREZERO_SCRUB_RATE", "1M", "give 2M or more, or off"),
             ("PREZERO_SCRUB_CACHE", "most", "64K, 1.5G, 512MiB"),
             ("PREZERO_STOCK", "-1", "64K, 1.5G, 512MiB"),
@@ -275,14 +258,6 @@ mod tests {
     }
 
     #[test]
-    fn scrub_stop_follows_a_lower_start_unless_it_was_given() {
-        let config = read(&[("PREZERO_SCRUB_START", "2")]).unwrap();
-        assert_eq!(config.scrub_stop, Order::new(2).unwrap());
-        let config = read(&[("PREZERO_SCRUB_START", "never"), ("PREZERO_SCRUB_STOP", "9")]);
-        assert_eq!(config.unwrap().scrub_stop, Order::new(9).unwrap());
-    }
-
-    #[test]
     fn every_knob_has_its_own_name_and_variable_and_one_line_of_help() {
         for knob in KNOBS {
             let variable = format!("PREZERO_{}", knob.name.to_uppercase().replace('-', "_"));
@@ -293,7 +268,6 @@ mod tests {
     }
 
     fn any_config() -> impl Strategy<Value = Config> {
-        let order = || (0u32..=18).prop_map(|order| Order::new(order).unwrap());
         let engine = prop_oneof![
             Just(EngineChoice::Auto),
             Just(EngineChoice::Named("rep-stosb")),
@@ -314,11 +288,12 @@ mod tests {
             prop_oneof![Just(NoMoveMode::Auto), Just(NoMoveMode::On), Just(NoMoveMode::Off)];
         let switches = (any::<bool>(), no_move, on_free);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
-        let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
+        let start = (0u32..=18).prop_map(|order| Order::new(order).unwrap());
+        let scrub = proptest::option::of(start);
         (sizes, scrub, limits, engine, verify, decay, switches, stats).prop_map(
             |(
                 (huge, pages),
-                (start, stop, load),
+                start,
                 (rate, cache, stock),
                 engine,
                 verify,
@@ -329,8 +304,6 @@ mod tests {
                 limit: huge * HUGE,
                 threshold: pages * PAGE,
                 scrub_start: start,
-                scrub_stop: start.map_or(stop, |start| stop.min(start)),
-                scrub_load: load,
                 scrub_rate: rate,
                 scrub_cache: cache,
                 stock,

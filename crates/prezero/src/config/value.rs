@@ -43,25 +43,6 @@ impl Setting for Order {
     };
 }
 
-/// A load average.
-impl Setting for f32 {
-    const KIND: Kind<f32> = Kind {
-        read: |text, _, _| {
-            let number = text.parse().ok().filter(|load| is_load(*load));
-            number.ok_or("not a load average; give a number from 0 up, or off")
-        },
-        show: |load, _, f| load.fmt(f),
-        word: |load| load.to_bits().into(),
-        of: |word| {
-            Some(f32::from_bits(word as u32)).filter(|load| is_load(*load)).unwrap_or(f32::MAX)
-        },
-    };
-}
-
-fn is_load(number: f32) -> bool {
-    number.is_finite() && !number.is_sign_negative()
-}
-
 /// Bytes.
 impl Setting for usize {
     const KIND: Kind<usize> = Kind {

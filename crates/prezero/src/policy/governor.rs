@@ -143,7 +143,9 @@ impl Governor {
                 true => Activity::Looks,
                 false => Activity::None,
             },
-            in_burst: self.sizes().any(|(size, asked)| size.is_on() && size.bursts.arrived(asked) > 0),
+            in_burst: self
+                .sizes()
+                .any(|(size, asked)| size.is_on() && size.bursts.arrived(asked) > 0),
             asked_at: self.asked_at,
             returned_at: self.returned_at,
         };
@@ -305,7 +307,7 @@ impl Governor {
     }
 }
 
-/// Zero blocks of a class that a CPU should remember, of which so many pages are ahead.
+/// Zero blocks of a class that a CPU should remember, of which `ahead` pages are ahead.
 fn blocks_of(class: Class, ahead: u64, target: u64, wanted: u64) -> usize {
     let (share, one) = (u128::from(ahead) * u128::from(target), u64::from(class.pages()));
     let pages = share.div_ceil(u128::from(wanted.max(1))) as u64;

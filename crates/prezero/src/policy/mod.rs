@@ -40,7 +40,7 @@ pub(crate) enum Throttle {
     /// Every CPU has another thread: nothing, but to give back what a program that idles has left. A thread that wakes up need not be the one that replaces scrubd:
     /// the kernel may choose the thread that scrubd had replaced, and the other waits out a time slice.
     Crowded,
-    /// Load is above `scrub_load`, or the kernel refused `SCHED_IDLE`: give back only.
+    /// The kernel refused `SCHED_IDLE`: give back only.
     Resting,
     /// Memory is short: give back everything that is idle, now.
     Pressed,

@@ -117,7 +117,6 @@ impl<B: Backing + 'static> Scrubd<B> {
                 config = turned;
             }
         }
-        config.lower_stop();
         self.zone.clearing.use_engine(config.engine.name());
         self.zone.clearing.learn(&self.ctl.topology, config.scrub_cache);
         self.zone.tuning.set(&config);

@@ -12,13 +12,16 @@ use crate::clear::clearing::ClearedOn;
 use crate::clock::{Now, REST_NS, Tick, Ticks};
 use crate::config::ablation::Ablation;
 use crate::count::counters::Counter;
+use crate::map::state::PageState::Dirty;
 use crate::mem::backing::Backing;
 use crate::policy::decay::Decay;
 use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{IDLE_NS, Step, Throttle};
+use crate::pool::isolate::Isolated;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, SLICE, Span};
 use crate::zone::Zone;
-use crate::zone::isolate::{Isolated, KernelCalls, Ready, Remembers};
+use crate::zone::isolate::{KernelCalls, Ready, Remembers};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
@@ -50,9 +53,6 @@ pub(crate) struct Scrubber<T> {
     focus: Option<Span>,
     /// The cleared bytes fill `scrub_rate` until then, ns.
     paced_until: u64,
-    /// The `scrub_start` that set it to work, while each look finds something to clear. A
-    /// new one has to set it to work itself.
-    working: Option<Order>,
     decay: Decay,
     /// The program's requests and frees, and when a look on busy CPUs last found new ones, ns.
     calls: u64,
@@ -71,7 +71,6 @@ impl<T: Thread> Scrubber<T> {
             governor,
             focus: None,
             paced_until: 0,
-            working: None,
             decay: Decay::default(),
             calls: 0,
             called_at: now_ns,
@@ -123,7 +122,8 @@ impl<T: Thread> Scrubber<T> {
     /// One bounded piece of work.
     pub(crate) fn step(&mut self, zone: &Zone<impl Backing>, mood: Throttle) -> Step {
         let now = zone.pool.clock.turn();
-        if !zone.may_isolate() {
+        // A child of a fork would believe what is recorded as zero now.
+        if zone.pool.scrubbing.fork_is_under_way() {
             return Step::Nothing;
         }
         if mood == Throttle::Pressed {
@@ -139,7 +139,7 @@ impl<T: Thread> Scrubber<T> {
             return if gave { Step::Nap } else { Step::Nothing };
         }
         let calls = if busy { KernelCalls::Avoided } else { KernelCalls::Allowed };
-        let may = mood != Throttle::Resting && self.may_spend() && zone.is_trusted();
+        let may = mood != Throttle::Resting && self.may_spend() && zone.trust.is_whole();
         let start = zone.tuning.scrub_start().filter(|_| may);
         match start.and_then(|start| self.make_zero(zone, start, now, mood, calls)) {
             None | Some(Step::Paced(_)) if may_purge && self.purge(zone, now) => Step::Nap,
@@ -164,7 +164,8 @@ impl<T: Thread> Scrubber<T> {
         if spent_before && !self.may_spend() {
             zone.waker.counters.bump(Counter::Asides);
         }
-        zone.show_target(self.plan.target.min(zone.tuning.stock_pages()));
+        let target = self.plan.target.min(zone.tuning.stock_pages());
+        zone.waker.target.store(target, Relaxed);
     }
 
     /// Makes something zero, and keeps to the rate that the user set. `None`: there is nothing to make.
@@ -180,27 +181,18 @@ impl<T: Thread> Scrubber<T> {
         if wait > PACE_GRAIN_NS {
             return Some(Step::Paced(wait));
         }
-        // A block of order `start` sets scrubd to work, and it works down to `stop`.
-        let stop = zone.tuning.scrub_stop();
-        let stop = if self.working == Some(start) {
-            stop
-        } else {
-            self.focus = None; // it may be of a lower order
-            start.max(stop)
-        };
         let counters = &zone.waker.counters;
         let before = counters.get(Counter::ScrubbedBytes);
         let room = zone.room(calls);
         let made = self
-            .refile(zone, stop, now.tick, room)
-            .or_else(|| self.scrub(zone, stop, now.tick, mood, room))
+            .refile(zone, start, now.tick, room)
+            .or_else(|| self.scrub(zone, start, now.tick, mood, room))
             .or_else(|| self.grow(zone, mood, room));
         let bytes = counters.get(Counter::ScrubbedBytes) - before;
         if let Some(rate) = zone.tuning.scrub_rate() {
             self.paced_until =
                 self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate.max(1) as u64;
         }
-        self.working = made.is_some().then_some(start);
         made
     }
 
@@ -228,13 +220,13 @@ impl<T: Thread> Scrubber<T> {
     fn refile(
         &mut self,
         zone: &Zone<impl Backing>,
-        stop: Order,
+        start: Order,
         tick: Tick,
         room: u64,
     ) -> Option<Step> {
         let remembered = self.plan.remembered;
         let wanted = |class: Class| remembered[class.index()];
-        for (cpu, class, ready) in zone.lacking(stop, tick, wanted) {
+        for (cpu, class, ready) in zone.lacking(start, tick, wanted) {
             let bytes = class.pages() as usize * PAGE;
             // A step costs more than a small clear.
             let blocks = (wanted(class) - ready).min(STEP_BYTES / bytes).max(1);
@@ -270,9 +262,9 @@ impl<T: Thread> Scrubber<T> {
         if lacks == 0 || mood != Throttle::Normal {
             return None;
         }
-        let isolated = zone.isolate(zone.absent_memory(lacks)?)?;
+        let isolated = zone.pool.isolate(zone.pool.find_absent(lacks)?)?;
         let began = self.thread.cpu_ns();
-        let populated = zone.populate(&isolated);
+        let populated = zone.pool.populate_isolated(&isolated);
         outcome(zone);
         zone.publish(isolated, Remembers::Nobody);
         // Paid once, for as long as it stays.
@@ -286,7 +278,7 @@ impl<T: Thread> Scrubber<T> {
     fn scrub(
         &mut self,
         zone: &Zone<impl Backing>,
-        stop: Order,
+        start: Order,
         tick: Tick,
         mood: Throttle,
         room: u64,
@@ -303,23 +295,24 @@ impl<T: Thread> Scrubber<T> {
         let lack = target.checked_sub(zero).filter(|&lack| lack > 0)?;
         let span = self
             .focus
-            .and_then(|span| zone.dirty_within(span, lack, tick, rest))
-            .or_else(|| self.next_wanted(zone, stop, lack, tick, rest))
-            .or_else(|| zone.largest_dirty(stop, tick, rest));
+            .filter(|span| span.pages >= start.pages())
+            .and_then(|span| zone.pool.idle_within(span, Dirty, lack, rested(tick, rest)))
+            .or_else(|| self.next_wanted(zone, start, lack, tick, rest))
+            .or_else(|| zone.pool.find_idle(start.pages(), Dirty, None, rested(tick, rest)));
         let span = span.filter(|span| u64::from(span.pages) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         self.go_where_wanted(zone, set, freed_on);
         // Isolated only now: the move may have waited behind another thread on a busy CPU.
-        if mood == Throttle::Normal && zone.can_be_huge(span) {
+        if mood == Throttle::Normal && zone.pool.can_be_huge(span) {
             return Some(self.make_huge(zone, span));
         }
-        let Some(isolated) = zone.isolate(span) else {
+        let Some(isolated) = zone.pool.isolate(span) else {
             return Some(Step::Nap); // an allocation was faster
         };
         let step = self.clear(zone, isolated, Remembers::Nobody, set);
         if mood == Throttle::Normal {
-            zone.lazy_free_excess(span);
+            zone.pool.lazy_free_excess(span);
         }
         Some(step)
     }
@@ -330,16 +323,16 @@ impl<T: Thread> Scrubber<T> {
     fn next_wanted(
         &mut self,
         zone: &Zone<impl Backing>,
-        stop: Order,
+        start: Order,
         most: u64,
         tick: Tick,
         rest: Ticks,
     ) -> Option<Span> {
-        let bands = self.plan.likeliest.iter().flatten().filter(|(band, _)| band.order() >= stop);
+        let bands = self.plan.likeliest.iter().flatten().filter(|(band, _)| band.order() >= start);
         let (focus, found) = bands.into_iter().find_map(|&(band, ahead)| {
             let pages = (u64::from(band.pages()).min(ahead) as u32).next_multiple_of(SLICE);
-            let span = Span::new(zone.next_for_zero(pages)?, pages);
-            Some((span, zone.dirty_within(span, most, tick, rest)?))
+            let span = Span::new(zone.pool.next_for_zero(pages)?, pages);
+            Some((span, zone.pool.idle_within(span, Dirty, most, rested(tick, rest))?))
         })?;
         self.focus = Some(focus);
         Some(found)
@@ -366,7 +359,7 @@ impl<T: Thread> Scrubber<T> {
         let began = self.thread.cpu_ns();
         let counters = &zone.waker.counters;
         let engine = zone.clearing.scrub(set);
-        zone.clear(&mut isolated, engine);
+        zone.pool.clear_isolated(&mut isolated, engine);
         let step = outcome(zone);
         let bytes = u64::from(zone.publish(isolated, who)) * PAGE as u64;
         counters.add(Counter::ScrubbedBytes, bytes);
@@ -385,22 +378,31 @@ impl<T: Thread> Scrubber<T> {
 
     /// For the price of a clear the kernel makes a huge page of small ones, zero as well.
     fn make_huge(&mut self, zone: &Zone<impl Backing>, span: Span) -> Step {
-        let Some(isolated) = zone.isolate(span) else { return Step::Nap };
+        let Some(isolated) = zone.pool.isolate(span) else { return Step::Nap };
         let began = self.thread.cpu_ns();
-        let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
+        let populated = if zone.pool.make_huge_isolated(&isolated) {
+            zone.pool.populate_isolated(&isolated)
+        } else {
+            0
+        };
         let counters = &zone.waker.counters;
         outcome(zone);
         zone.publish(isolated, Remembers::Nobody);
-        zone.lazy_free_excess(span);
+        zone.pool.lazy_free_excess(span);
         counters.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
         counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));
         Step::Nap
     }
 }
 
+/// Whether memory whose last free is known has rested.
+fn rested(now: Tick, rest: Ticks) -> impl Fn(Option<Tick>) -> bool {
+    move |freed| freed.is_some_and(|freed| now.since(freed) > rest)
+}
+
 /// Whether scrubd could do what it wanted with its block.
 fn outcome(zone: &Zone<impl Backing>) -> Step {
-    if !zone.is_wanted() {
+    if !zone.pool.is_wanted() {
         return Step::Worked;
     }
     zone.waker.counters.bump(Counter::Aborts);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
 use prezero_host::Topology;
-use prezero_host::pressure::{CpuRank, Memory, Pressure, Room, Verdict};
+use prezero_host::pressure::{Memory, Pressure, Room, Verdict};
 use prezero_sys::thread::{self, Waited};
 
 use super::ctl::Ctl;
@@ -258,9 +258,6 @@ impl<B: Backing + 'static> Scrubd<B> {
             Some(v) if v.memory == Memory::Tight => Throttle::Pressed,
             _ if self.backoff.is_crowded() => Throttle::Crowded,
             _ if !self.idle_class => Throttle::Resting,
-            Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => {
-                Throttle::Resting
-            }
             _ if self.backoff.is_late() => Throttle::Unsure,
             _ => Throttle::Normal,
         };
@@ -289,10 +286,6 @@ impl<B: Backing + 'static> Scrubd<B> {
         let verdict = pressure.sample(now);
         self.measured += thread::thread_cpu_ns() - began;
         Some(verdict)
-    }
-
-    fn overloaded(&self, load: Option<f32>) -> bool {
-        matches!((load, self.zone.tuning.scrub_load()), (Some(load), Some(most)) if load > most)
     }
 
     /// Shows the listener the counters.

@@ -11,9 +11,9 @@ mod recorded;
 use crate::class::{BANDS, Band, Class};
 use crate::clock::REST_NS;
 use crate::config::ablation::Ablation;
-use crate::policy::size::ready_blocks;
 use crate::policy::governor::{Activity, Governor, Spending};
 use crate::policy::sample::Sample;
+use crate::policy::size::ready_blocks;
 use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;

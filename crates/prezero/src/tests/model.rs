@@ -110,7 +110,6 @@ impl Run {
             config.without = Ablation::read("cost-model").unwrap();
             config.verify = verify;
             config.decay = std::time::Duration::from_secs(2);
-            config.scrub_stop = Order::MIN;
             if !scrubs {
                 config.scrub_start = None;
             }

@@ -1,7 +1,6 @@
 //! What scrubd reads of a zone and does to it: it isolates free memory, clears it, and gives memory back.
 
 use crate::class::{BANDS, Class};
-use crate::clear::ClearEngine;
 use crate::clock::{REST_NS, Tick, Ticks};
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
@@ -11,10 +10,10 @@ use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::policy::sample::Sample;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{Order, PAGE, PageId, Span};
+use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
 
-pub(crate) use crate::pool::isolate::Isolated;
+use crate::pool::isolate::Isolated;
 
 /// The CPU that is to remember an isolated block when it comes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,63 +84,22 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Whether a block may be isolated: no fork is under way, whose child would believe what is recorded as zero now.
-    pub(crate) fn may_isolate(&self) -> bool {
-        !self.pool.scrubbing.fork_is_under_way()
-    }
-
-    /// Whether no check of zeroes has failed.
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.trust.is_whole()
-    }
-
-    /// Shows others the target, pages.
-    pub(crate) fn show_target(&self, pages: u64) {
-        self.waker.target.store(pages, Relaxed);
-    }
-
     /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
     pub(crate) fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>) {
         let cpu = self.pool.freed.on.load(Relaxed) as usize;
         (cpu, self.pool.freed.last.get().map(|freed| now.since(freed)))
     }
 
-    /// Where the block begins that a request for zero would get now.
-    pub(crate) fn next_for_zero(&self, pages: u32) -> Option<PageId> {
-        self.pool.next_for_zero(pages)
-    }
-
-    /// Free dirty memory of a span, at most `most` pages of it, that was freed longer than `rest` before `now`.
-    pub(crate) fn dirty_within(
-        &self,
-        span: Span,
-        most: u64,
-        now: Tick,
-        rest: Ticks,
-    ) -> Option<Span> {
-        self.pool.idle_within(span, PageState::Dirty, most, rested(now, rest))
-    }
-
-    /// The largest free memory with dirty slices of order `stop` or above.
-    pub(crate) fn largest_dirty(&self, stop: Order, now: Tick, rest: Ticks) -> Option<Span> {
-        self.pool.find_idle(stop.pages(), PageState::Dirty, None, rested(now, rest))
-    }
-
-    /// Absent memory, at most `most` pages of it, near memory in use.
-    pub(crate) fn absent_memory(&self, most: u64) -> Option<Span> {
-        self.pool.find_absent(most)
-    }
-
     /// The rows of CPUs, by number and class, with hints of fewer zero blocks than `wanted` says and of a block that has
     /// rested; of classes of this order or above. With the zero blocks that they know.
     pub(crate) fn lacking(
         &self,
-        stop: Order,
+        start: Order,
         now: Tick,
         wanted: impl Fn(Class) -> usize,
     ) -> impl Iterator<Item = (usize, Class, usize)> {
         let rested = move |hint: Hint| hint.age(now) > Ticks::rounded_up(REST_NS);
-        self.rows_of_few(move |class| if class.order() >= stop { wanted(class) } else { 0 })
+        self.rows_of_few(move |class| if class.order() >= start { wanted(class) } else { 0 })
             .filter(move |&(cpu, class, _)| self.cpus[cpu].rows(class).hot_cold.hints().any(rested))
     }
 
@@ -169,11 +127,6 @@ impl<B: Backing> Zone<B> {
         })
     }
 
-    /// Isolates free memory. `None`: an allocation was faster.
-    pub(crate) fn isolate(&self, span: Span) -> Option<Isolated> {
-        self.pool.isolate(span)
-    }
-
     /// Isolates the dirty block that a CPU freed first of those that it remembers, if it has rested for longer than
     /// `rest`.
     pub(crate) fn isolate_coldest(
@@ -196,16 +149,6 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Whether a request wants the isolated block.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.pool.is_wanted()
-    }
-
-    /// Clears an isolated block until a request wants it.
-    pub(crate) fn clear(&self, isolated: &mut Isolated, engine: &dyn ClearEngine) {
-        self.pool.clear_isolated(isolated, engine);
-    }
-
     /// Puts an isolated block back: pages that were cleared.
     pub(crate) fn publish(&self, isolated: Isolated, who: Remembers) -> u32 {
         let block = isolated.span;
@@ -219,29 +162,4 @@ impl<B: Backing> Zone<B> {
         }
         cleared
     }
-
-    /// Whether a span lies in small pages and would be better in one huge page.
-    pub(crate) fn can_be_huge(&self, span: Span) -> bool {
-        self.pool.can_be_huge(span)
-    }
-
-    /// Drops the small pages of an isolated block, whose next fault takes one huge page. False if it is as it was.
-    pub(crate) fn make_huge(&self, isolated: &Isolated) -> bool {
-        self.pool.make_huge_isolated(isolated)
-    }
-
-    /// Faults in an isolated block: pages.
-    pub(crate) fn populate(&self, isolated: &Isolated) -> u32 {
-        self.pool.populate_isolated(isolated)
-    }
-
-    /// Offers the kernel idle memory beyond the allowance, where a span came back.
-    pub(crate) fn lazy_free_excess(&self, span: Span) {
-        self.pool.lazy_free_excess(span);
-    }
-}
-
-/// Whether memory whose last free is known has rested.
-fn rested(now: Tick, rest: Ticks) -> impl Fn(Option<Tick>) -> bool {
-    move |freed| freed.is_some_and(|freed| now.since(freed) > rest)
 }

@@ -104,7 +104,8 @@ impl<B: Backing> Pool<B> {
     /// Hides idle memory from the child of a fork that is about to begin, if that is worth it.
     pub(crate) fn hide_before_fork(&self) {
         if self.map.sums.resident() >= LEAST << HUGE_ORDER {
-            let is_resident = |huge: &Range<u32>| self.map.with(huge.clone(), RESIDENT).next().is_some();
+            let is_resident =
+                |huge: &Range<u32>| self.map.with(huge.clone(), RESIDENT).next().is_some();
             self.hide_free(u32::MAX, is_resident, |_| ());
         }
     }
@@ -114,7 +115,7 @@ impl<B: Backing> Pool<B> {
         self.hide_free(AT_ONCE, |_| true, |span| self.memory.lazy_free(span));
     }
 
-    /// Hides the runs of free units that `fit`, so many huge blocks at once, and does something more with each before
+    /// Hides the runs of free units that `fit`, `at_once` huge blocks of them, and does something more with each before
     /// others may take it.
     fn hide_free(&self, at_once: u32, fits: impl Fn(&Range<u32>) -> bool, more: impl Fn(Span)) {
         let hidden = &self.purge.hidden;

@@ -17,7 +17,7 @@ use crate::zone::request::HOT_NS;
 
 #[test]
 fn the_highest_order_is_scrubbed_first() {
-    let mut world = World::with(4, |config| config.scrub_stop = ANY);
+    let mut world = World::new(4);
     let blocks = world.dirty_all(HUGE_PAGES);
     let mut kept = Vec::new();
     for (n, block) in blocks.into_iter().enumerate() {
@@ -111,8 +111,8 @@ fn no_more_lies_ready_than_the_cap_on_the_stock_allows() {
 }
 
 #[test]
-fn blocks_below_scrub_stop_are_left_alone() {
-    let mut world = World::with(1, |config| config.scrub_stop = order(6));
+fn blocks_below_scrub_start_are_left_alone() {
+    let mut world = World::with(1, |config| config.scrub_start = Some(order(6)));
     let all = world.dirty_all(16);
     // Every second block stays in use: nothing merges beyond order 4.
     let (keep, give): (Vec<_>, Vec<_>) = all.into_iter().partition(|b| b.first().0 / 16 % 2 == 0);
@@ -120,7 +120,7 @@ fn blocks_below_scrub_stop_are_left_alone() {
     world.wanted_before(HUGE_PAGES);
 
     world.scrub();
-    assert_eq!(world.tally().zero, 0, "order 4 is below scrub_stop");
+    assert_eq!(world.tally().zero, 0, "order 4 is below it");
 
     keep.into_iter().for_each(|block| world.zone.free(block));
     world.scrub();
