@@ -57,9 +57,18 @@ if ! command -v gdb >/dev/null; then
     echo "library: stripped as installed, with $(probes "$installed") probes; no gdb to call its malloc"
     exit 0
 fi
-said=$(gdb -nx -q -batch -ex "set exec-wrapper env LD_PRELOAD=$installed" -ex 'catch syscall exit_group' -ex run \
-    -ex 'print (void *)malloc(1048576)' -ex 'print (int)strlen("a string in the program")' /bin/true 2>&1) || true
-if ! echo "$said" | grep -q '^$1 = (void \*) 0x[1-9a-f]' || ! echo "$said" | grep -q '^$2 = 23$'; then
+# calls_in WRAPPER: gdb calls malloc and strlen in a program that is about to end.
+calls_in() {
+    said=$(gdb -nx -q -batch -ex "set exec-wrapper $1" -ex 'catch syscall exit_group' -ex run \
+        -ex 'print (void *)malloc(1048576)' -ex 'print (int)strlen("a string in the program")' /bin/true 2>&1) || true
+    echo "$said" | grep -q '^$1 = (void \*) 0x[1-9a-f]' && echo "$said" | grep -q '^$2 = 23$'
+}
+# An old gdb on a new CPU can write no registers.
+if ! calls_in env; then
+    echo "library: stripped as installed, with $(probes "$installed") probes; this gdb calls nothing in a plain program"
+    exit 0
+fi
+if ! calls_in "env LD_PRELOAD=$installed"; then
     echo "gdb cannot call malloc of $library as installed: $said" >&2
     exit 1
 fi
