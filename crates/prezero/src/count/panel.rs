@@ -76,11 +76,17 @@ pub struct Requests {
     pub asked: AtomicU64,
     /// Number of the last that was carried out; written by scrubd.
     pub answered: AtomicU64,
+    /// Nothing any more.
+    pub reserved: AtomicU64,
     /// How often all idle memory was to go to the kernel.
     pub releases: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Panel>() <= LEN);
+/// Programs of any version find the values by these places.
+const _: () = assert!(
+    std::mem::offset_of!(Panel, contents) == 80 && std::mem::offset_of!(Panel, values) == 128
+);
 
 /// The same in two programs that know the same values, knobs and facts.
 pub fn version() -> u64 {
