@@ -172,7 +172,7 @@ def draw(kind, data, axes, width):
             axis.set_yticks(ticks, [shown(tick) for tick in ticks])
             axis.set_ylim(least / 1.2, most * 1.2)
             axis.minorticks_off()
-            figure.legend(loc="outside lower center", ncols=max(1, width // 190), frameon=False, fontsize=11)
+            figure.legend(loc="outside lower center", ncols=max(1, width // 190), frameon=False, fontsize=12)
         else:
             bars = axis.barh(range(len(data)), [value for *_, value in data], color=["#2166ac" if value >= 0 else "#b2182b" for *_, value in data])
             for nth, bar in enumerate(bars):
