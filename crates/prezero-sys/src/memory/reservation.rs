@@ -270,13 +270,25 @@ impl Reservation {
     /// # Errors
     /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
     pub unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // First, so that a drop of the reservation does not unmap what others have there.
-        self.whole.store(0, Ordering::Relaxed);
         // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
         unsafe {
             hooks::tell(self.at(offset, len), len);
-            munmap(self.at(offset, len), len)
+            self.unmap_absent(offset, len)
         }
+    }
+
+    /// The same of pages of which no hook need hear, since nothing was registered that lies there.
+    ///
+    /// # Safety
+    /// As for [`unmap`](Self::unmap), on any thread.
+    ///
+    /// # Errors
+    /// As for [`unmap`](Self::unmap).
+    pub unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // First, so that a drop of the reservation does not unmap what others have there.
+        self.whole.store(0, Ordering::Relaxed);
+        // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
+        unsafe { munmap(self.at(offset, len), len) }
     }
 
     /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It

@@ -81,6 +81,17 @@ pub unsafe trait Backing: Send + Sync {
         Err(Errno::NOSYS)
     }
 
+    /// The same of absent pages, of which no [other](Backing::is_watched) need hear: scrubd's too.
+    ///
+    /// # Safety
+    /// No code uses the range before it is [mapped again](Backing::extend).
+    ///
+    /// # Errors
+    /// As for [`unmap`](Backing::unmap).
+    unsafe fn unmap_absent(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
     /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
     /// together: how many bytes. The range that they leave must be [replaced](Backing::replace)
     /// before a request gets it. Pages keep their size.
@@ -237,6 +248,11 @@ unsafe impl Backing for Anonymous {
         unsafe { self.reservation.unmap(offset, len) }
     }
 
+    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range and is done with it.
+        unsafe { self.reservation.unmap_absent(offset, len) }
+    }
+
     unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.reservation.move_pages(from, to, len) }
@@ -359,6 +375,13 @@ impl<B: Backing> Memory<B> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, is done with it and never puts it back.
         unsafe { self.backing.unmap(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// The same of a run of absent pages. What is [mapped](Backing::extend) there later is absent too.
+    pub(crate) fn unmap_absent(&self, span: Span) -> Result<(), Errno> {
+        let Span { first, pages } = span;
+        // SAFETY: the caller owns the run, in which nothing is, and does not put it back.
+        unsafe { self.backing.unmap_absent(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.

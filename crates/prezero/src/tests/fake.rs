@@ -385,6 +385,13 @@ unsafe impl Backing for Fake {
         Ok(())
     }
 
+    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let mut pages = self.pages[offset / PAGE..(offset + len) / PAGE].iter();
+        assert!(pages.all(|page| page.load(Relaxed) == ABSENT), "something is lost");
+        // SAFETY: the caller's promise.
+        unsafe { self.unmap(offset, len) }
+    }
+
     fn is_watched(&self) -> bool {
         self.watched.load(Relaxed) != 0
     }

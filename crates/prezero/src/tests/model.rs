@@ -146,6 +146,7 @@ impl Run {
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
             Op::Hide => self.world.zone.pool.hide_idle(),
+            Op::Trim(keeps) => self.world.zone.pool.trim_to(keeps),
             Op::Watch(on) => self.world.fake().watch(on),
             Op::Limit(huge) => {
                 if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less

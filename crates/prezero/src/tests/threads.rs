@@ -31,6 +31,9 @@ const HELD: usize = 6;
 /// Sizes across classes and huge blocks, in pages.
 const SIZES: [u32; 10] = [1, 4, 16, 17, 64, 100, 256, 512, 600, 1024];
 
+/// Sizes of some huge blocks, and one that lies between them.
+const LARGE: [u32; 4] = [512, 1024, 1500, 2048];
+
 /// A clock that runs so fast that every block has rested when scrubd sees it.
 fn fast() -> u64 {
     thread::monotonic_ns() << 8
@@ -205,4 +208,39 @@ fn threads_on_all_cpus_share_a_zone_that_is_given_back_under_their_feet() {
     let zone = hammered(|_| {});
     hammer(&zone, &all, &all, Throttle::Pressed);
     assert!(zone.snapshot().get(Counter::ReleasedBytes) > 0);
+}
+
+#[test]
+fn threads_reach_for_address_space_that_another_thread_unmaps() {
+    let backing = Anonymous::growing(4 * HUGE_BLOCKS * HUGE, 2 * HUGE).unwrap();
+    let zone = Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
+    zone.waker.is_the_tests();
+    let (stop, mapped) = (AtomicBool::new(false), || zone.snapshot().gauges.zone_bytes);
+    let first = mapped();
+    let (mut shrunk, zone) = (0, &zone);
+    let mut trim = || {
+        zone.reclaim();
+        let before = mapped();
+        zone.pool.trim();
+        shrunk += u32::from(mapped() < before);
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (1..=WORKERS)
+            .map(|tag| scope.spawn(move || work(zone, &LARGE, REQUESTS, tag, u32::from(tag))))
+            .collect();
+        scope.spawn(|| {
+            let ended: Vec<_> = all.into_iter().map(|worker| worker.join()).collect();
+            stop.store(true, Relaxed);
+            ended.into_iter().for_each(|end| end.unwrap());
+        });
+        while !stop.load(Relaxed) {
+            trim();
+        }
+    });
+    // On a busy machine the threads may have run while this one did not.
+    trim();
+    assert!(shrunk > 0 && mapped() <= 2 * first, "{shrunk} times, {} bytes left", mapped());
+    // SAFETY: all threads have ended.
+    assert_eq!(unsafe { zone.check() }, Ok(()));
+    assert_eq!(zone.snapshot().gauges.allocated_bytes, 0, "every page came back");
 }

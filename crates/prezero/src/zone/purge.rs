@@ -38,8 +38,13 @@ impl<B: Backing> Zone<B> {
             move |freed| now.since(freed) >= stays
         };
         // Dirty memory goes earlier: it costs no clear to make again. A little may stay for blocks that come and go.
-        let has_much = self.pool.map.sums.resident() > IDLE_LEAST;
-        has_much && self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
-            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns))
+        let has_much = || self.pool.map.sums.resident() > IDLE_LEAST;
+        let more = has_much()
+            && self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
+            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
+        if !more && !has_much() {
+            self.pool.trim();
+        }
+        more
     }
 }

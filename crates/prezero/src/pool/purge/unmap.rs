@@ -3,7 +3,7 @@
 //! A zone numbers as many pages as it may ever use, and maps few of them at first: limits of address space and tools
 //! count what is mapped. A request that finds no room has the zone map more. A program that sets `RLIMIT_AS` on
 //! itself finds the limit reached already. Then the zone *shrinks*: free huge blocks are unmapped for good, the highest
-//! first.
+//! first. Where most of what a zone has mapped is free and absent, that is unmapped too, and mapped again for a request.
 //!
 //! A block that is not mapped, not yet or no more, is out of the map, so no code of the zone touches it, and the
 //! kernel may map others there. Before an address counts as the zone's, [`is_unmapped`](Pool::is_unmapped) is asked. The bit
@@ -18,9 +18,14 @@ use crate::map::state::PageState;
 use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::pool::Pool;
-use crate::pool::purge::{bytes, pages};
+use crate::pool::purge::{AT_ONCE, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
+
+/// A zone is trimmed from this multiple on of what it would keep mapped. A program that frees and asks again does not
+/// pay for that.
+/// Moved by: `cargo test -p prezero-preload --test shim limits`.
+const SLACK: u32 = 2;
 
 /// See the module.
 pub(crate) struct Unmapped {
@@ -50,6 +55,27 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn shrink(&self, bytes: usize) {
         self.purge.unmapped.ended.store(1, Relaxed);
         self.beyond((bytes / HUGE) as u32).for_each(|huge| self.unmap(huge));
+    }
+
+    /// Unmaps free huge blocks without a page in them, if that is most of what is mapped. For scrubd.
+    pub(crate) fn trim(&self) {
+        let first = (self.memory.backing().mapped() / HUGE) as u32;
+        let keeps = self.used().div_ceil(HUGE_PAGES).saturating_mul(2).max(first);
+        let may = self.purge.unmapped.ended.load(Relaxed) == 0 && !self.must_not_move();
+        if may && self.mapped() > keeps.saturating_mul(SLACK) {
+            self.trim_to(keeps);
+        }
+    }
+
+    /// Unmaps free and absent huge blocks until that number is mapped.
+    pub(crate) fn trim_to(&self, keeps: u32) {
+        for huge in self.beyond(keeps) {
+            let huge = self.purge.hidden.ceil(huge.start)..self.purge.hidden.floor(huge.end);
+            if !huge.is_empty() {
+                parts(huge, self.purge.hidden.ceil(AT_ONCE))
+                    .for_each(|part| self.unmap_absent(part));
+            }
+        }
     }
 
     /// Huge blocks that the zone has mapped.
@@ -183,5 +209,24 @@ impl<B: Backing> Pool<B> {
         let span = run.into_span();
         self.map.set(span, PageState::Remapped);
         self.purge.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
+    }
+
+    /// Unmaps these huge blocks, if they are all free and absent. They stay absent, so that no record changes that
+    /// another thread may read as soon as it has mapped them again.
+    fn unmap_absent(&self, huge: Range<u32>) {
+        let span = pages(&huge);
+        let Some(run) = self.map.take(span) else { return };
+        if self.map.all(span, PageState::Absent) {
+            self.purge.unmapped.bits.set(huge.clone());
+            self.purge.unmapped.huge.fetch_add(huge.len() as u32, Relaxed);
+            if self.memory.unmap_absent(span).is_ok() {
+                run.into_span();
+                return;
+            }
+            // Too many mappings to split one.
+            self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
+            self.purge.unmapped.bits.clear(huge);
+        }
+        self.map.put(run);
     }
 }

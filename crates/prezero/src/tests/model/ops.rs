@@ -50,6 +50,8 @@ pub(super) enum Op {
     Child,
     /// Memory that has been idle for a while is hidden from children and dumps.
     Hide,
+    /// Address space that holds nothing leaves the zone, down to that number of huge blocks.
+    Trim(u32),
     /// Others hook the calls by which pages leave their addresses, or do no more.
     Watch(bool),
     /// The process's memory has a limit from now on, in huge blocks, or none.
@@ -101,6 +103,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         1 => Just(Op::Fork),
         1 => Just(Op::Child),
         1 => Just(Op::Hide),
+        1 => (0..3u32).prop_map(Op::Trim),
         1 => any::<bool>().prop_map(Op::Watch),
         1 => prop::option::weighted(0.8, 0u64..64).prop_map(Op::Limit),
     ]

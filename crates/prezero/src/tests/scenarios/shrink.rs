@@ -1,8 +1,10 @@
 //! Address space that the zone reaches for, and that it gives up.
 
-use super::super::fake::{Fake, Fault};
+use super::super::fake::{Fake, Fault, pass};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, bytes};
+use crate::block::{Block, Dirty};
+use crate::policy::Throttle;
 use crate::units::{HUGE, HUGE_PAGES, Order, PageId};
 use crate::zone::resize::Grown;
 
@@ -147,6 +149,71 @@ fn a_zone_that_retreated_reaches_no_further() {
     world.shrink(4 * HUGE);
     assert!(world.zone.zero(5 * HUGE_PAGES, ANY).is_none());
     assert_eq!(mapped(&world), 4);
+}
+
+/// A zone of which a request had 40 huge blocks, one of which is still in use. What is free is absent.
+fn after_a_peak() -> (World, Block<Dirty>) {
+    let world = growing(4);
+    let kept = world.plain(HUGE_PAGES);
+    world.fill(kept.first(), kept.pages(), 7);
+    let peak = world.zero(40 * HUGE_PAGES);
+    world.fill(peak.first(), peak.pages(), 0x77);
+    world.zone.free(peak);
+    assert!(mapped(&world) > 40);
+    (world, kept)
+}
+
+/// All that is free goes back to the kernel, by its age.
+fn idle_for_long(world: &mut World) {
+    for _ in 0..3 {
+        pass(20_000_000_000);
+        world.work(Throttle::Normal);
+    }
+}
+
+#[test]
+fn address_space_leaves_with_idle_memory_and_is_reached_for_again() {
+    let (mut world, kept) = after_a_peak();
+    world.zone.pool.trim();
+    assert!(mapped(&world) > 40, "it holds something");
+    for _ in 0..2 {
+        idle_for_long(&mut world);
+        assert_eq!(mapped(&world), 4);
+        assert!(holds(&world.zone, kept.first(), 7));
+        assert_eq!(world.zone.pool.used(), kept.pages());
+        world.assert_sound();
+
+        let again = world.zero(40 * HUGE_PAGES);
+        assert!(is_zero(&world.zone, &again));
+        assert!(!world.fake().is_hidden(again.first()));
+        world.fill(again.first(), again.pages(), 0x55);
+        world.zone.free(again);
+    }
+    world.zone.free(kept);
+    world.assert_sound();
+}
+
+#[test]
+fn address_space_stays_where_it_is_in_use_refused_or_watched() {
+    let (mut world, kept) = after_a_peak();
+    let high = world.zero(30 * HUGE_PAGES);
+    idle_for_long(&mut world);
+    let had = mapped(&world);
+    assert!(had > 40, "half of it is in use");
+    world.zone.free(high);
+
+    world.zone.reclaim();
+    world.fake().watch(true);
+    world.zone.pool.trim();
+    assert_eq!(mapped(&world), had, "others remember what lies there");
+    world.fake().watch(false);
+    world.fake().unmaps.refuse(Fault::Always);
+    world.zone.pool.trim();
+    assert_eq!(mapped(&world), had, "the kernel refused");
+    let again = world.zero(40 * HUGE_PAGES);
+    assert!(is_zero(&world.zone, &again));
+    [again.into_dirty(), kept].into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
 }
 
 #[test]
