@@ -21,8 +21,6 @@ pub struct Bursts {
     largest: u64,
     /// Whether a burst of this window was as large as the largest.
     reached: bool,
-    /// What was asked for recently, fading as the bursts do.
-    rate: u64,
 }
 
 impl Bursts {
@@ -36,11 +34,6 @@ impl Bursts {
         self.largest.max(self.arrived(total))
     }
 
-    /// What was asked for recently, the present burst included.
-    pub fn lately(&self, total: u64) -> u64 {
-        self.rate + self.arrived(total)
-    }
-
     /// Ends the present burst.
     pub fn end(&mut self, total: u64) {
         let arrived = self.arrived(total);
@@ -49,7 +42,6 @@ impl Bursts {
             self.largest = self.largest.max(arrived) - excess.div_ceil(SETTLE);
             self.reached |= arrived >= self.largest;
         }
-        self.rate += arrived;
         self.start = total;
     }
 
@@ -59,6 +51,5 @@ impl Bursts {
         if !std::mem::take(&mut self.reached) {
             self.largest -= self.largest.div_ceil(FADE);
         }
-        self.rate -= self.rate.div_ceil(FADE);
     }
 }

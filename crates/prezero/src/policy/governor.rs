@@ -49,8 +49,6 @@ pub(crate) struct Plan {
     pub(crate) lacks: u64,
     /// How long what lies ready lasts, ns; 0: that is not known.
     pub(crate) lasts_ns: u64,
-    /// The bands that are asked for and the pages of each that are ahead, the likeliest request first.
-    pub(crate) likeliest: [Option<(Band, u64)>; BANDS],
     pub(crate) spending: Spending,
     pub(crate) attention: Activity,
     /// Whether a burst of requests goes on, as far as can be seen.
@@ -136,7 +134,6 @@ impl Governor {
             remembered: [0; CLASSES],
             lacks: self.lacks(),
             lasts_ns: self.lasts_ns(),
-            likeliest: self.likeliest(&ahead),
             spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
             attention: match self.looks() {
                 true if target > 0 => Activity::Wanted,
@@ -292,18 +289,6 @@ impl Governor {
     fn looks(&self) -> bool {
         let lately = self.seen_at.saturating_sub(self.wanted_at) < IDLE_NS;
         lately && self.seen.demand.iter().sum::<u64>() > 0 && self.may_spend()
-    }
-
-    /// The bands that are asked for, the one with the most requests first: where idle time
-    /// is short, its next block is the likeliest to be missed. With the pages ahead.
-    fn likeliest(&self, ahead: &[u64; BANDS]) -> [Option<(Band, u64)>; BANDS] {
-        let mut bands = Band::all_of(|band| band);
-        bands.sort_unstable_by_key(|&band| {
-            let n = band.index();
-            let lately = self.sizes[n].bursts.lately(self.seen.demand[n]);
-            std::cmp::Reverse(lately.div_ceil(u64::from(band.pages())))
-        });
-        bands.map(|band| Some((band, ahead[band.index()])).filter(|&(_, ahead)| ahead > 0))
     }
 }
 

@@ -44,11 +44,6 @@ impl<B: Backing> Pool<B> {
         self.search(pages, align, Price::FOR_ZERO)
     }
 
-    /// Where the run begins that `search_for_zero` would take now.
-    pub(crate) fn next_for_zero(&self, pages: u32) -> Option<PageId> {
-        self.best(pages, Order::MIN, Price::FOR_ZERO).map(|best| best.span.first)
-    }
-
     /// A resident block, dirty rather than zero.
     pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<Run> {
         self.search_if_resident(pages, align, Price::PLAIN_RESIDENT)

@@ -19,7 +19,7 @@ use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{IDLE_NS, Step, Throttle};
 use crate::pool::isolate::Isolated;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{Order, PAGE, SLICE, Span};
+use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
 use crate::zone::isolate::{KernelCalls, Ready, Remembers};
 use crate::zone::request::HOT_NS;
@@ -49,8 +49,6 @@ pub(crate) struct Scrubber<T> {
     pub(crate) thread: T,
     governor: Governor,
     plan: Plan,
-    /// What is being cleared piece by piece.
-    focus: Option<Span>,
     /// The cleared bytes fill `scrub_rate` until then, ns.
     paced_until: u64,
     decay: Decay,
@@ -69,7 +67,6 @@ impl<T: Thread> Scrubber<T> {
             thread,
             plan: governor.plan(),
             governor,
-            focus: None,
             paced_until: 0,
             decay: Decay::default(),
             calls: 0,
@@ -272,9 +269,7 @@ impl<T: Thread> Scrubber<T> {
         (populated > 0).then_some(Step::Nap)
     }
 
-    /// Clears a piece of a rested dirty block, until the zero stock is what the plan
-    /// wants: first the block that the next request of each size would get, the likeliest
-    /// request first, and then the largest there are.
+    /// Clears a piece of the largest rested dirty block, until the zero stock is what the plan wants.
     fn scrub(
         &mut self,
         zone: &Zone<impl Backing>,
@@ -293,12 +288,8 @@ impl<T: Thread> Scrubber<T> {
         let is_idle = freed.is_none_or(|freed| freed > Ticks::rounded_up(REST_NS));
         let rest = Ticks::rounded_up(if is_idle { REST_NS } else { HOT_NS });
         let lack = target.checked_sub(zero).filter(|&lack| lack > 0)?;
-        let span = self
-            .focus
-            .filter(|span| span.pages >= start.pages())
-            .and_then(|span| zone.pool.idle_within(span, Dirty, lack, rested(tick, rest)))
-            .or_else(|| self.next_wanted(zone, start, lack, tick, rest))
-            .or_else(|| zone.pool.find_idle(start.pages(), Dirty, None, rested(tick, rest)));
+        let span = zone.pool.find_idle(start.pages(), Dirty, None, rested(tick, rest))?;
+        let span = zone.pool.idle_within(span, Dirty, lack, |_| true);
         let span = span.filter(|span| u64::from(span.pages) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
@@ -315,27 +306,6 @@ impl<T: Thread> Scrubber<T> {
             zone.pool.lazy_free_excess(span);
         }
         Some(step)
-    }
-
-    /// The first dirty memory that has rested of the block that the likeliest request would get now, or of the next
-    /// likeliest: no more of it than the pages ahead, nor than `most`. The rest of that block comes
-    /// next.
-    fn next_wanted(
-        &mut self,
-        zone: &Zone<impl Backing>,
-        start: Order,
-        most: u64,
-        tick: Tick,
-        rest: Ticks,
-    ) -> Option<Span> {
-        let bands = self.plan.likeliest.iter().flatten().filter(|(band, _)| band.order() >= start);
-        let (focus, found) = bands.into_iter().find_map(|&(band, ahead)| {
-            let pages = (u64::from(band.pages()).min(ahead) as u32).next_multiple_of(SLICE);
-            let span = Span::new(zone.pool.next_for_zero(pages)?, pages);
-            Some((span, zone.pool.idle_within(span, Dirty, most, rested(tick, rest))?))
-        })?;
-        self.focus = Some(focus);
-        Some(found)
     }
 
     /// Moves to where a set of `bytes` is cleared best, which `cpu` is likely to use.

@@ -8,13 +8,12 @@
 mod patterns;
 mod recorded;
 
-use crate::class::{BANDS, Band, Class};
+use crate::class::{Band, Class};
 use crate::clock::REST_NS;
 use crate::config::ablation::Ablation;
 use crate::policy::governor::{Activity, Governor, Spending};
 use crate::policy::sample::Sample;
 use crate::policy::size::ready_blocks;
-use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
@@ -240,30 +239,6 @@ impl Default for Model {
     }
 }
 
-/// Of the bands, those with demand, as the model's programs make it.
-#[test]
-fn the_likeliest_band_is_the_one_with_most_requests() {
-    let mut governor = Governor::new(0, Ablation::default());
-    let mut seen = Sample { free: 100 * MIB, ..Sample::default() };
-    let (small, large) = (Band::of(16), Band::of(8192));
-    let mut note = |governor: &mut Governor, now, small_asked, large_asked| {
-        seen.demand[small.index()] += small_asked;
-        seen.demand[large.index()] += large_asked;
-        seen.returned += small_asked + large_asked;
-        governor.observe(now, seen);
-    };
-    note(&mut governor, MS, 10 * 16, 8192);
-    note(&mut governor, 2 * MS, 0, 0);
-
-    let ranked: Vec<_> = governor.plan().likeliest.into_iter().flatten().collect();
-
-    assert_eq!(ranked, [(small, 160), (large, 8192)]);
-    assert_eq!(governor.plan().target, 160 + 8192);
-    assert_eq!(BANDS, Band::all().count());
-    assert_eq!(PAGE as u64 * MIB, 1 << 20);
-}
-
-/// What lies ready of a size lies in a private cache when it is used.
 #[test]
 fn of_each_size_no_more_lies_ready_than_2_mib() {
     for (pages, blocks) in
