@@ -79,3 +79,24 @@ fn memory_that_the_kernel_would_leave_out_is_not_handed_out() {
     assert!(holds(&world.zone, block.first(), 7) && !world.fake().is_hidden(block.first()));
     world.zone.free(block);
 }
+
+#[test]
+fn a_child_whose_pages_must_stay_gives_none_of_them_back() {
+    let world = World::new(16);
+    let (kept, soiled) = (world.plain(HUGE_PAGES), world.plain(8 * HUGE_PAGES));
+    world.soil(soiled);
+    world.zone.pool.hide_idle();
+    // All is shown from then on, and bits stay.
+    world.fake().shows.refuse(Fault::Nth(1));
+    let block = world.plain(HUGE_PAGES);
+    world.fake().watch(true);
+
+    world.before_fork();
+    world.fake().fork();
+    world.after_fork_in_child();
+    world.zone.take_over();
+
+    assert_eq!(world.fake().releases.made(), 0);
+    world.assert_sound();
+    [kept, block].into_iter().for_each(|block| world.zone.free(block));
+}
