@@ -17,7 +17,7 @@ python=$PWD/../.venv/bin/python3
 "$python" -c 'import matplotlib' 2>/dev/null || python=python3
 "$python" -c 'import matplotlib' 2>/dev/null || { echo "report: left out: no matplotlib; make setup"; exit 0; }
 bench() { "$bin/prezero" bench "$@" --json "$dir/$1.json" >/dev/null; }
-bench grid --idle all --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep --passes-s 2
+bench grid --idle on --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep --passes-s 2
 bench seeds --only faults,resident --mib 16 --runs 1 --peers glibc-keep
 bench waste --only never,steady --times 0.05 --peers glibc
 bench disturb --scenes ticks-idle --rounds 5 --seconds 0.4 --pairs-s 2 --peers glibc
