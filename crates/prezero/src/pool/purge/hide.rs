@@ -198,11 +198,10 @@ impl<B: Backing> Pool<B> {
                 for huge in self.map.with(self.huge_blocks(&units), RESIDENT) {
                     let span = pages(&(huge..huge + 1));
                     let Some(run) = self.map.take(span) else { continue };
-                    // A bit alone does not prove that it was. After this it does not matter; and where pages must
-                    // stay the record holds, since dirty memory may be absent and zero memory reads as zero.
-                    if !self.must_not_move() && self.memory.release(span).is_ok() {
-                        self.map.set(span, PageState::Absent);
-                    }
+                    // A bit alone does not prove that it was; after this it does not matter. Where pages must stay it
+                    // may be resident or not, and hold anything.
+                    let gone = !self.must_not_move() && self.memory.release(span).is_ok();
+                    self.map.set(span, if gone { PageState::Absent } else { PageState::Dirty });
                     self.map.put(run);
                 }
             }
