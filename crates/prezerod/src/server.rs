@@ -367,6 +367,7 @@ impl Server {
             mounted::reap(dir);
         }
         self.clients.left.look();
+        self.fillers.rest(now);
         self.close_parted(now);
         self.service.store.flush();
         self.broker.keep();
@@ -384,7 +385,7 @@ impl Server {
 
     fn hear_filler(&mut self, key: Key) {
         let now = thread::monotonic_ns();
-        match self.fillers.hear(key) {
+        match self.fillers.hear(now, key) {
             Some((Message::Progress(progress), _)) => self.broker.progress(now, progress),
             Some((Message::Done(done), inode)) => {
                 self.needs_tick = true;

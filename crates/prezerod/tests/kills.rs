@@ -1,5 +1,5 @@
 //! `kill -9` in every state: of the client, of the broker, of its fillers. No page is lost, no
-//! lease harmed, the next broker serves.
+//! lease harmed, the next broker serves, and keeps no descriptor of what is gone.
 //!
 //! With pages of a pool where some can be reserved: then `HugePages_Free` must be back where it
 //! was in the end. Elsewhere with transparent ones, which the kernel does not count. One test, because the
@@ -260,6 +260,13 @@ fn kill_9_in_every_state_loses_no_page_and_harms_no_lease() {
         format!("backing = \"{backing}\"\n[[stock]]\nsize = \"{SMALL}M\"\nkeep = 2\nmost = 2\n");
     let config = format!("limit = \"{}M\"\n{config}", 2 * SMALL);
     let mut daemon = Daemon::start(&config);
+    let held = until("a broker at rest", || daemon.held());
+    let nothing_left = |daemon: &Daemon| {
+        until("descriptors to be closed", || match daemon.held() {
+            now if now == Some(held) => Ok(()),
+            now => Err(format!("{now:?} are open, not {held}")),
+        });
+    };
     let (mut slowest, mut cpu) = (0.0f64, 0.0f64);
     for state in State::ALL {
         for killed in [Killed::Client, Killed::Broker, Killed::BrokerThenClient, Killed::Fillers] {
@@ -270,6 +277,7 @@ fn kill_9_in_every_state_loses_no_page_and_harms_no_lease() {
             if let Some(took) = drill(state, killed, &mut daemon) {
                 (slowest, cpu) = (slowest.max(took.0), cpu.max(took.1));
             }
+            nothing_left(&daemon);
             if pool.is_some() {
                 // All that held something are gone: what is not free is the stock.
                 daemon.wait_for_ready(2);
@@ -278,6 +286,7 @@ fn kill_9_in_every_state_loses_no_page_and_harms_no_lease() {
         }
     }
     vanish(&daemon);
+    nothing_left(&daemon);
     if pool.is_some() {
         daemon.wait_for_ready(2);
         wait_for_free(start - 2 * SMALL / 2);

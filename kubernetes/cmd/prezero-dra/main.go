@@ -85,6 +85,7 @@ func main() {
 	flags.DurationVar(&command.Look, "look", 5*time.Second, "`time` between looks at pools and broker")
 	flags.DurationVar(&command.Absent, "absent", 30*time.Second, "`time` without the broker after which no claim comes here")
 	flags.BoolVar(&command.Allocatable, "node-allocatable", false, "have the scheduler subtract leases from the node's memory and huge pages (feature gate DRANodeAllocatableResources, Kubernetes 1.37)")
+	flags.BoolVar(&command.Binding, "binding-conditions", false, "have the scheduler bind a pod once its leases are ready, and look for another node where they are refused; the driver then watches all claims (feature gate DRADeviceBindingConditions, Kubernetes 1.36)")
 	flags.StringVar(&command.NRI, "nri", "/var/run/nri/nri.sock", "`path` of the container runtime's NRI socket, for limits of huge pages; \"\": none")
 	flags.StringVar(&command.Library, "preload", "", "`file` of libprezero.so, which is preloaded into containers of namespaces with the label prezero.dev/preload=true; needs NRI; \"\": none")
 	flags.StringVar(&command.Cgroups, "cgroups", "/sys/fs/cgroup", "`directory` of the cgroups of version 2, where containers' huge pages are counted")

@@ -92,6 +92,9 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint32(r))
 }
 
+// Passes tells whether the same request may be granted soon.
+func (r Reason) Passes() bool { return r == Busy || r == Empty || r == Pressure || r == Kernel }
+
 // Granted is what the broker tells of a lease.
 type Granted struct {
 	Number  uint64

@@ -41,6 +41,8 @@ type Offer struct {
 	Host   places.Host
 	// Allocatable: what of the node's own resources a lease is, is said.
 	Allocatable bool
+	// Binding: the scheduler waits until a lease is ready.
+	Binding bool
 	// Taint of all devices, and its value; "": none.
 	Taint, Why string
 }
@@ -83,6 +85,9 @@ func (o Offer) device(place places.Place, node int, room uint64) resourceapi.Dev
 	}
 	if o.Taint != "" {
 		device.Taints = []resourceapi.DeviceTaint{{Key: params.Driver + "/" + o.Taint, Value: o.Why, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	}
+	if o.Binding {
+		device.BindingConditions, device.BindingFailureConditions = []string{ready}, []string{refused}
 	}
 	if o.Allocatable {
 		// As the capacity is named above: the API server looks for just that name.

@@ -51,6 +51,8 @@ type Options struct {
 	Absent time.Duration
 	// Allocatable publishes what of the node's own resources a lease is.
 	Allocatable bool
+	// Binding has the scheduler bind a pod only once its leases are ready.
+	Binding bool
 	// NRI is the socket of the runtime; "": none.
 	NRI string
 	// Library is preloaded into containers of namespaces that ask for it; "": none is.
@@ -96,6 +98,8 @@ type Driver struct {
 	published published
 	// The API server takes no taints: nothing is published instead of tainted devices.
 	taintless bool
+	// It takes no binding conditions: pods are bound at once.
+	bindless bool
 }
 
 // New takes up what is on disk; nothing is served yet.
@@ -154,6 +158,9 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 		go d.lead(ctx)
 	}
 	go d.watchNode(ctx)
+	if d.Binding {
+		go d.bind(ctx)
+	}
 	go d.sweepUntilDone(ctx)
 	for look := time.NewTicker(d.Look); ; {
 		d.publish(ctx)
@@ -199,7 +206,6 @@ func (d *Driver) mounted(ctx context.Context) bool {
 // and the kubelet starts another one.
 func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	if d.dropped(err) {
-		klog.FromContext(ctx).Info("The API server takes no device taints (feature gate DRADeviceTaints): devices are withdrawn instead of tainted")
 		return
 	}
 	d.failed(ctx, err, msg)

@@ -34,7 +34,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	for _, claim := range claims {
 		all.Go(func() {
 			began := time.Now()
-			devices, err := d.prepare(ctx, claim)
+			devices, _, err := d.prepare(ctx, claim)
 			d.metrics.prepared(time.Since(began), err)
 			if err != nil {
 				klog.FromContext(ctx).Info("Not prepared", "claim", klog.KObj(claim), "why", err)
@@ -49,26 +49,27 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return results, nil
 }
 
-func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+// prepare what a claim is allocated here, whoever asks first. Who asks again hears the same.
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, *ledger.Claim, error) {
 	unlock, err := d.lock(claim.UID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unlock()
 	wanted, err := d.wanted(claim)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	record, err := d.ledger.Get(claim.UID)
 	switch {
 	case errors.Is(err, ledger.ErrUnreadable):
 		d.failed(ctx, err, "read the record of a claim; it is made anew")
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case record != nil && !isSame(record, wanted):
 		klog.FromContext(ctx).Info("Allocated anew: the lease of before is given back", "claim", klog.KObj(claim))
 		if err := d.giveBack(claim.UID); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		record = nil
 	}
@@ -77,41 +78,41 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		// A record comes before its leases: what lies here had one that was lost. Of this allocation it is the pod's,
 		// which may have cut it; of another one it has what another pod wrote.
 		if record.Prepared, err = d.removeLeases(claim.UID, wanted); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := d.ledger.Put(record); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		crash.At("recorded")
 	}
 	paths := make([]string, len(record.Pieces))
 	for n, piece := range record.Pieces {
 		if paths[n], err = d.piece(ctx, record, n, piece); err != nil {
-			return nil, fmt.Errorf("request %s: %w", piece.Request, err)
+			return nil, nil, fmt.Errorf("request %s: %w", piece.Request, err)
 		}
 	}
 	if err := d.cdi.Write(record, paths); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	crash.At("described")
 	if !record.Prepared {
 		record.Prepared = true
 		if err := d.ledger.Put(record); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		go d.tell(context.WithoutCancel(ctx), claim, record)
+		go d.tellLeased(context.WithoutCancel(ctx), claim, record)
 	}
 	crash.At("prepared")
 	devices := make([]kubeletplugin.Device, len(record.Pieces))
 	for n, piece := range record.Pieces {
 		place, err := d.place(pageOf(piece))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		devices[n] = kubeletplugin.Device{Requests: []string{piece.Request}, PoolName: piece.Pool, DeviceName: piece.Device,
 			ShareID: piece.ShareID, CDIDeviceIDs: []string{delivery.ID(claim.UID, n)}, Metadata: delivery.Metadata(record, n, attributes(place, piece.Node))}
 	}
-	return devices, nil
+	return devices, record, nil
 }
 
 // isSame tells whether a record is of the allocation that is wanted. What is prepared stays as it is, but for another one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func (d *Driver) publish(ctx context.Context) {
 	if err == nil || was.answered.IsZero() {
 		was.answered = now
 	}
-	offer := Offer{Places: all, Host: d.Host, Allocatable: d.Allocatable}
+	offer := Offer{Places: all, Host: d.Host, Allocatable: d.Allocatable, Binding: d.Binding && !d.bindless}
 	switch {
 	case d.drained.Load() || exists(filepath.Join(d.Data, Draining)):
 		offer.Taint = "draining"
@@ -86,7 +87,7 @@ func (d *Driver) publish(ctx context.Context) {
 	d.metrics.Published.Inc()
 }
 
-// dropped takes note of an API server without device taints.
+// dropped takes note of an API server without device taints, or without binding conditions.
 func (d *Driver) dropped(err error) bool {
 	var dropped *resourceslice.DroppedFieldsError
 	if !errors.As(err, &dropped) {
@@ -94,10 +95,18 @@ func (d *Driver) dropped(err error) bool {
 	}
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	if !d.bindless && slices.Contains(dropped.DisabledFeatures(), "DRADeviceBindingConditions") {
+		d.bindless = true
+		klog.Background().Info("The API server takes no binding conditions (feature gate DRADeviceBindingConditions): pods wait on their node")
+		// What it took is what is published without them.
+		d.published.once = false
+		return true
+	}
 	if d.taintless || d.published.taint == "" {
 		return false
 	}
 	d.taintless = true
+	klog.Background().Info("The API server takes no device taints (feature gate DRADeviceTaints): devices are withdrawn instead of tainted")
 	// The next look withdraws what has a taint.
 	d.published.once = false
 	return true

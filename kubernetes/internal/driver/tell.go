@@ -35,6 +35,15 @@ func (d *Driver) tellSmall(ctx context.Context, claim *resourceapi.ResourceClaim
 	}
 }
 
+// tellLeased writes into the claim what it has. Where no scheduler waits for it nothing depends on it: an API server
+// without it says so in the log.
+func (d *Driver) tellLeased(ctx context.Context, claim *resourceapi.ResourceClaim, record *ledger.Claim) {
+	d.tellSmall(ctx, claim)
+	if err := d.tell(ctx, claim, record.Pieces, isReady()); err != nil {
+		klog.FromContext(ctx).Info("The claim's status stays as it is", "claim", klog.KObj(claim), "why", err)
+	}
+}
+
 // leaseData is what `kubectl get resourceclaim -o yaml` shows of a lease.
 type leaseData struct {
 	Bytes   uint64         `json:"bytes"`
@@ -43,21 +52,20 @@ type leaseData struct {
 	Deliver params.Deliver `json:"deliver"`
 }
 
-// tell writes into the claim what it has. Nothing depends on it: an API server without it says so in the log.
-func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, record *ledger.Claim) {
-	d.tellSmall(ctx, claim)
+// tell writes into the claim's status what it has, and how that is.
+func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, pieces []ledger.Piece, is *acmeta.ConditionApplyConfiguration) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	status := resourceac.ResourceClaimStatus()
-	for _, piece := range record.Pieces {
+	for _, piece := range pieces {
 		data, err := json.Marshal(leaseData{piece.Bytes, pageOf(piece).String(), piece.Node, piece.Deliver})
 		if err != nil {
-			return
+			return err
 		}
-		device := resourceac.AllocatedDeviceStatus().WithDriver(params.Driver).WithPool(piece.Pool).WithDevice(piece.Device).
-			WithData(runtime.RawExtension{Raw: data}).
-			WithConditions(acmeta.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).
-				WithReason("Leased").WithMessage("The memory is zero and populated.").WithLastTransitionTime(metav1.Now()))
+		device := resourceac.AllocatedDeviceStatus().WithDriver(params.Driver).WithPool(piece.Pool).WithDevice(piece.Device).WithConditions(is)
+		if piece.Bytes > 0 {
+			device = device.WithData(runtime.RawExtension{Raw: data})
+		}
 		if piece.ShareID != nil {
 			device = device.WithShareID(string(*piece.ShareID))
 		}
@@ -65,7 +73,6 @@ func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, rec
 	}
 	apply := resourceac.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).WithStatus(status)
 	options := metav1.ApplyOptions{FieldManager: params.Driver + "-" + d.Node, Force: true}
-	if _, err := d.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx, apply, options); err != nil {
-		klog.FromContext(ctx).Info("The claim's status stays as it is", "claim", klog.KObj(claim), "why", err)
-	}
+	_, err := d.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx, apply, options)
+	return err
 }

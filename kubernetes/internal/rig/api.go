@@ -37,6 +37,8 @@ type API struct {
 	Down atomic.Bool
 	// DropTaints is an API server without DRADeviceTaints.
 	DropTaints atomic.Bool
+	// DropBinding is one without DRADeviceBindingConditions.
+	DropBinding atomic.Bool
 }
 
 // NewAPI serves until the test ends.
@@ -113,11 +115,17 @@ func (a *API) Events() []string {
 func (a *API) below(prefix string) []*unstructured.Unstructured {
 	var found []*unstructured.Unstructured
 	for path, object := range a.objects {
-		if strings.HasPrefix(path, prefix+"/") {
+		if isBelow(path, prefix) {
 			found = append(found, object)
 		}
 	}
 	return found
+}
+
+// isBelow tells whether an object belongs to a list: of all namespaces, if the list names none.
+func isBelow(path, prefix string) bool {
+	const claims = "/resourceclaims"
+	return strings.HasPrefix(path, prefix+"/") || strings.HasSuffix(prefix, "/v1"+claims) && strings.Contains(path, claims+"/")
 }
 
 func (a *API) store(path string, object *unstructured.Unstructured, kind string) {
@@ -140,7 +148,7 @@ func (a *API) remove(path string) {
 func (a *API) notify(path, kind string, object *unstructured.Unstructured) {
 	line, _ := json.Marshal(map[string]any{"type": kind, "object": object.Object})
 	for watch, prefix := range a.watches {
-		if strings.HasPrefix(path, prefix+"/") {
+		if isBelow(path, prefix) {
 			select {
 			case watch <- line:
 			default:
@@ -179,7 +187,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 			respond(w, http.StatusOK, stored.Object)
 			return
 		}
-		if list := a.below(path); len(list) > 0 || isSlice {
+		if list := a.below(path); len(list) > 0 || isSlice || strings.HasSuffix(path, "/resourceclaims") {
 			items := make([]any, len(list))
 			for n, object := range list {
 				items[n] = object.Object
@@ -192,7 +200,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 			a.version++
 			item.SetName(item.GetGenerateName() + fmt.Sprint(a.version))
 		}
-		a.taints(item)
+		a.drop(item)
 		a.store(path+"/"+item.GetName(), item, "ADDED")
 		if isSlice {
 			a.Writes.Add(1)
@@ -208,7 +216,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 				}
 				item = stored
 			}
-			a.taints(item)
+			a.drop(item)
 			a.store(path, item, "MODIFIED")
 			if isSlice {
 				a.Writes.Add(1)
@@ -238,14 +246,23 @@ func object(body []byte) *unstructured.Unstructured {
 	return item
 }
 
-// taints go, as an API server drops fields of features that are off.
-func (a *API) taints(object *unstructured.Unstructured) {
+// drop fields of devices, as an API server does with those of features that are off.
+func (a *API) drop(object *unstructured.Unstructured) {
+	var off []string
+	if a.DropTaints.Load() {
+		off = append(off, "taints")
+	}
+	if a.DropBinding.Load() {
+		off = append(off, "bindingConditions", "bindingFailureConditions")
+	}
 	devices, _, _ := unstructured.NestedSlice(object.Object, "spec", "devices")
-	if !a.DropTaints.Load() || len(devices) == 0 {
+	if len(off) == 0 || len(devices) == 0 {
 		return
 	}
 	for _, device := range devices {
-		delete(device.(map[string]any), "taints")
+		for _, field := range off {
+			delete(device.(map[string]any), field)
+		}
 	}
 	_ = unstructured.SetNestedSlice(object.Object, devices, "spec", "devices")
 }
@@ -274,6 +291,9 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, prefix string) {
 		kind, version := "ResourceSlice", "resource.k8s.io/v1"
 		if strings.HasSuffix(prefix, "/nodes") {
 			kind, version = "Node", "v1"
+		}
+		if strings.HasSuffix(prefix, "/resourceclaims") {
+			kind, version = "ResourceClaim", "resource.k8s.io/v1"
 		}
 		if strings.HasSuffix(prefix, "/namespaces") {
 			kind, version = "Namespace", "v1"

@@ -1,4 +1,7 @@
 //! The filler processes: one for each node, priority, lane and payer, started when first needed.
+//!
+//! Contract: a filler lives while it has a job, and for [`REST_NS`] after its last. So a tenant that is gone leaves no
+//! process in its cgroup, and the broker no descriptor.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
@@ -21,6 +24,9 @@ use crate::tenant::Payer;
 /// a moment later, a frozen cgroup none.
 /// Fixed: a bound of processes.
 const MOST_KILLED: usize = 4;
+/// A filler without a job waits so long for the next, ns. Starting one takes some milliseconds.
+/// Moved by: `tests/system/beside.py`.
+const REST_NS: u64 = 60_000_000_000;
 
 #[derive(Debug)]
 struct Filler {
@@ -29,6 +35,8 @@ struct Filler {
     serial: u64,
     /// A job is cancelled once: a second word would end the job after it.
     cancelled: bool,
+    /// Since when it has no job, ns.
+    idle_since: Option<u64>,
 }
 
 /// See the module.
@@ -67,7 +75,7 @@ impl Fillers {
         let Job { priority, lane, kind: Kind { node, payer, .. }, .. } = *job;
         let key = Key { node, priority, lane, payer };
         if !self.fillers.contains_key(&key) {
-            self.killed.retain_mut(|(_, process)| matches!(process.try_wait(), Ok(None)));
+            self.bury();
             if self.killed.iter().filter(|(killed, _)| *killed == payer).count() >= MOST_KILLED {
                 return Err(io::Error::other(
                     "those in its cgroup were killed and have not ended; thaw that cgroup",
@@ -77,7 +85,7 @@ impl Fillers {
             self.fillers.insert(key, filler);
         }
         let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
-        (filler.serial, filler.cancelled) = (job.serial, false);
+        (filler.serial, filler.cancelled, filler.idle_since) = (job.serial, false, None);
         let Job { serial, kind, bytes, rate, busy_limit, .. } = *job;
         let order = Order::Make { serial, kind, bytes, rate, busy_limit };
         filler::send(filler.socket.as_fd(), &order, None)
@@ -106,7 +114,7 @@ impl Fillers {
             command.env_remove(name);
         }
         let process = command.stdin(Stdio::from(theirs)).spawn()?;
-        Ok(Filler { process, socket, serial: 0, cancelled: false })
+        Ok(Filler { process, socket, serial: 0, cancelled: false, idle_since: None })
     }
 
     /// Cancels that job, if it is still being made.
@@ -128,8 +136,8 @@ impl Fillers {
     }
 
     /// What it says; `None`: it is gone.
-    pub fn hear(&mut self, key: Key) -> Option<(Message, Option<OwnedFd>)> {
-        let filler = self.fillers.get(&key)?;
+    pub fn hear(&mut self, now: u64, key: Key) -> Option<(Message, Option<OwnedFd>)> {
+        let filler = self.fillers.get_mut(&key)?;
         let mut packet = [0u8; MAX_PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -141,16 +149,36 @@ impl Fillers {
             _ => None,
         });
         let word = serde_json::from_slice(&packet[..received.bytes]).ok()?;
+        filler.idle_since = matches!(word, Message::Done(_)).then_some(now);
         Some((word, inode))
     }
 
-    /// Kills the filler of that job, which is no filler from now on. It may end later.
-    pub fn kill(&mut self, serial: u64) {
-        if let Some((&key, _)) = self.fillers.iter().find(|(_, filler)| filler.serial == serial)
-            && let Some(Filler { mut process, .. }) = self.fillers.remove(&key)
-        {
+    /// Ends those that had no job for long.
+    pub fn rest(&mut self, now: u64) {
+        let rested = |filler: &Filler| {
+            filler.idle_since.is_some_and(|since| now.saturating_sub(since) >= REST_NS)
+        };
+        let all = self.fillers.iter().filter(|(_, filler)| rested(filler));
+        all.map(|(key, _)| *key).collect::<Vec<_>>().into_iter().for_each(|key| self.end(key));
+        self.bury();
+    }
+
+    /// That filler is none from now on. Its process may end later.
+    fn end(&mut self, key: Key) {
+        if let Some(Filler { mut process, .. }) = self.fillers.remove(&key) {
             let _ = process.kill();
             self.killed.push((key.payer, process));
+        }
+    }
+
+    fn bury(&mut self) {
+        self.killed.retain_mut(|(_, process)| matches!(process.try_wait(), Ok(None)));
+    }
+
+    /// Kills the filler of that job.
+    pub fn kill(&mut self, serial: u64) {
+        if let Some((&key, _)) = self.fillers.iter().find(|(_, filler)| filler.serial == serial) {
+            self.end(key);
         }
     }
 
@@ -159,7 +187,7 @@ impl Fillers {
         let filler = self.fillers.get_mut(&key)?;
         let serial = filler.serial;
         let status = filler.process.try_wait();
-        self.kill(serial);
+        self.end(key);
         let status = match status {
             Ok(Some(status)) => status.to_string(),
             _ => "its socket is closed".into(),
@@ -172,28 +200,51 @@ impl Fillers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filler::{Done, Outcome};
     use prezero_testing::until;
     use rustix::process::{Pid, Signal, kill_process};
 
-    #[test]
-    fn a_filler_that_is_stopped_is_killed_without_a_wait_and_another_takes_its_place() {
+    /// Fillers of which one has the job 7; its process is stopped. And the other end of its socket.
+    fn stopped() -> (Fillers, Key, OwnedFd) {
         let mut fillers = Fillers::new("/bin/sh".into(), 1);
         let key = Key { node: 0, priority: Priority::Idle, lane: 0, payer: Payer(1) };
-        let mut command = Command::new("sleep");
-        let process = command.arg("1000").spawn().unwrap();
-        let pid = Pid::from_child(&process);
-        kill_process(pid, Signal::STOP).unwrap();
-        let kind = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let (socket, _theirs) = socketpair(AddressFamily::UNIX, kind.0, kind.1, None).unwrap();
-        let filler = Filler { process, socket, serial: 7, cancelled: false };
+        let process = Command::new("sleep").arg("1000").spawn().unwrap();
+        kill_process(Pid::from_child(&process), Signal::STOP).unwrap();
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let filler = Filler { process, socket, serial: 7, cancelled: false, idle_since: None };
         fillers.fillers.insert(key, filler);
+        (fillers, key, theirs)
+    }
+
+    fn ended(fillers: &mut Fillers) {
+        assert_eq!((fillers.iter().count(), fillers.killed.len()), (0, 1));
+        until("its end", || {
+            fillers.bury();
+            fillers.killed.is_empty().then_some(())
+        });
+    }
+
+    #[test]
+    fn a_filler_that_is_stopped_is_killed_without_a_wait_and_another_takes_its_place() {
+        let (mut fillers, _, _theirs) = stopped();
         fillers.kill(8);
         assert_eq!(fillers.iter().count(), 1, "another job's");
         fillers.kill(7);
-        assert_eq!((fillers.iter().count(), fillers.killed.len()), (0, 1));
-        until("its end", || {
-            fillers.killed.retain_mut(|(_, process)| matches!(process.try_wait(), Ok(None)));
-            fillers.killed.is_empty().then_some(())
-        });
+        ended(&mut fillers);
+    }
+
+    #[test]
+    fn a_filler_ends_some_time_after_its_last_job_and_none_that_has_one() {
+        let (mut fillers, key, theirs) = stopped();
+        fillers.rest(u64::MAX);
+        assert_eq!(fillers.iter().count(), 1, "it has a job");
+        let done = Message::Done(Done { serial: 7, outcome: Outcome::Stopped });
+        filler::send(theirs.as_fd(), &done, None).unwrap();
+        assert!(fillers.hear(5, key).is_some());
+        fillers.rest(4 + REST_NS);
+        assert_eq!(fillers.iter().count(), 1, "the next job may come");
+        fillers.rest(5 + REST_NS);
+        ended(&mut fillers);
     }
 }

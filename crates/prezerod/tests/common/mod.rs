@@ -251,6 +251,19 @@ impl Daemon {
             .collect()
     }
 
+    /// Descriptors that it has open besides one for each piece of stock and each filler; `None`: something is leased,
+    /// waited for or being made. A child that has ended and was not waited for is missing in the sum.
+    pub fn held(&self) -> Option<usize> {
+        let mut client = self.client();
+        let stock = client.report(Report::Stock).unwrap();
+        let open = fs::read_dir(format!("/proc/{}/fd", self.pid().as_raw_nonzero())).unwrap();
+        let stock: serde_json::Value = serde_json::from_str(&stock).unwrap();
+        let rows = |list: &str| stock[list].as_array().unwrap().len();
+        let busy = ["making_bytes", "waiting", "reserved"].into_iter().any(|sum| stock[sum] != 0);
+        let open = open.count() - rows("ready");
+        (!busy && rows("leased") == 0).then(|| open - self.fillers().len())
+    }
+
     pub fn client(&self) -> Client {
         Client::connect(&self.socket()).unwrap()
     }

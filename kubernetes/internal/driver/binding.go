@@ -1,0 +1,185 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/params"
+)
+
+// Conditions of an allocated device (KEP-5007): the scheduler binds a pod once its leases are ready, and looks for
+// another node where one is refused.
+const (
+	ready   = "Ready"
+	refused = "Refused"
+)
+
+const (
+	// Claims that are prepared at once: most wait for memory that is being made.
+	binders = 16
+	// How soon, and how late, a claim that is not ready is tried again.
+	bindAgain, bindLatest = 100 * time.Millisecond, 10 * time.Second
+)
+
+// isReady is what the status of a claim says of a lease that is made.
+func isReady() *acmeta.ConditionApplyConfiguration {
+	return condition(ready, "Leased", "The memory is zero and populated.")
+}
+
+func condition(kind, reason, message string) *acmeta.ConditionApplyConfiguration {
+	return acmeta.Condition().WithType(kind).WithStatus(metav1.ConditionTrue).WithReason(reason).WithMessage(message).
+		WithLastTransitionTime(metav1.Now())
+}
+
+// allocation of a claim: a name may come back.
+type allocation struct {
+	key string
+	uid types.UID
+}
+
+// bind prepares claims as soon as they are allocated here, while the scheduler waits to bind their pods.
+func (d *Driver) bind(ctx context.Context) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[allocation](bindAgain, bindLatest))
+	heard := func(object any) {
+		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = last.Obj
+		}
+		if claim, ok := object.(*resourceapi.ResourceClaim); ok && d.awaited(claim) {
+			queue.Add(allocation{cache.MetaObjectToName(claim).String(), claim.UID})
+		}
+	}
+	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(d.client.ResourceV1().RESTClient(), "resourceclaims", "", fields.Everything()),
+		ObjectType:    &resourceapi.ResourceClaim{},
+		// All claims of the cluster come, and stay in memory.
+		Transform: func(object any) (any, error) {
+			if claim, ok := object.(*resourceapi.ResourceClaim); ok {
+				claim.ManagedFields = nil
+			}
+			return object, nil
+		},
+		Handler: cache.ResourceEventHandlerFuncs{AddFunc: heard, DeleteFunc: heard,
+			// One that was allocated here may be so no more.
+			UpdateFunc: func(was, now any) { heard(was); heard(now) }},
+	})
+	var workers sync.WaitGroup
+	for range binders {
+		workers.Go(func() {
+			for {
+				one, done := queue.Get()
+				if done {
+					return
+				}
+				if err := d.bindOne(ctx, store, one); err != nil {
+					klog.FromContext(ctx).Info("Not ready to bind", "claim", one.key, "why", err)
+					queue.AddRateLimited(one)
+				} else {
+					queue.Forget(one)
+				}
+				queue.Done(one)
+			}
+		})
+	}
+	controller.RunWithContext(ctx)
+	queue.ShutDown()
+	workers.Wait()
+}
+
+// awaited tells whether a scheduler waits, or has waited, for what a claim is allocated here.
+func (d *Driver) awaited(claim *resourceapi.ResourceClaim) bool {
+	if claim.Status.Allocation == nil {
+		return false
+	}
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == params.Driver && result.Pool == d.Node && len(result.BindingConditions) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// bindOne says of an allocated claim that its leases are ready, or refused; an error: not yet. Of one that is allocated
+// here no more, and that no kubelet will give back, it gives back what there is.
+func (d *Driver) bindOne(ctx context.Context, store cache.Store, one allocation) error {
+	object, _, err := store.GetByKey(one.key)
+	if err != nil {
+		return err
+	}
+	claim, _ := object.(*resourceapi.ResourceClaim)
+	if claim == nil || claim.UID != one.uid || !d.awaited(claim) {
+		record, err := d.ledger.Get(one.uid)
+		if err != nil || record == nil {
+			return err
+		}
+		stale, err := d.isStale(ctx, record)
+		if err != nil || !stale {
+			return err
+		}
+		return d.unprepare(one.uid)
+	}
+	if d.isSaid(claim) {
+		return nil
+	}
+	if _, err := d.wanted(claim); err != nil {
+		return d.refuse(ctx, claim, err)
+	}
+	_, record, err := d.prepare(ctx, claim)
+	var no *broker.Refused
+	switch {
+	case err == nil:
+		return d.tell(ctx, claim, record.Pieces, isReady())
+	case errors.As(err, &no) && !no.Reason.Passes():
+		return d.refuse(ctx, claim, err)
+	}
+	return err
+}
+
+// refuse says of what a claim is allocated here why it has none of it.
+func (d *Driver) refuse(ctx context.Context, claim *resourceapi.ResourceClaim, why error) error {
+	var pieces []ledger.Piece
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == params.Driver && result.Pool == d.Node {
+			pieces = append(pieces, ledger.Piece{Pool: result.Pool, Device: result.Device, ShareID: result.ShareID})
+		}
+	}
+	return d.tell(ctx, claim, pieces, condition(refused, "NoLease", why.Error()))
+}
+
+// isSaid tells whether each lease of a claim here is ready or refused by its status.
+func (d *Driver) isSaid(claim *resourceapi.ResourceClaim) bool {
+	said := func(result resourceapi.DeviceRequestAllocationResult) bool {
+		for _, device := range claim.Status.Devices {
+			if device.Driver == result.Driver && device.Pool == result.Pool && device.Device == result.Device && same(device.ShareID, result.ShareID) {
+				return apimeta.IsStatusConditionTrue(device.Conditions, ready) || apimeta.IsStatusConditionTrue(device.Conditions, refused)
+			}
+		}
+		return false
+	}
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == params.Driver && result.Pool == d.Node && !said(result) {
+			return false
+		}
+	}
+	return true
+}
+
+func same(text *string, uid *types.UID) bool {
+	if text == nil || uid == nil {
+		return text == nil && uid == nil
+	}
+	return *text == string(*uid)
+}
