@@ -25,15 +25,14 @@ mod shortage;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
 
 use crate::demand::Keep;
 use crate::filler::Progress;
 use crate::host::Host;
 use crate::host::accounts::Owners;
 use crate::host::view::View;
-use crate::inode::audit::{self, Depth, Finding};
-use crate::inode::{self, Kind, mounted};
+use crate::inode::Kind;
+use crate::inode::audit::{Depth, Finding};
 use crate::ledger::Ledger;
 use crate::planner::{Job, Planner, Wait};
 use crate::protocol::{Answer, Name, Reason, Refusal};
@@ -61,25 +60,6 @@ pub trait Inode {
     where
         Self: Sized,
     {
-    }
-}
-
-impl Inode for OwnedFd {
-    fn is_fresh(&self, bytes: u64) -> bool {
-        inode::is_fresh(self.as_fd(), bytes)
-    }
-
-    fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding {
-        let Ok(inside) = mounted::file(self.as_fd()) else { return Finding::Unreadable };
-        audit::audit(inside.as_ref().unwrap_or(self).as_fd(), bytes, depth, pick)
-    }
-
-    fn truncate(&self, bytes: u64) -> bool {
-        inode::truncate(self.as_fd(), bytes).is_ok()
-    }
-
-    fn seal(&self) -> Option<u64> {
-        inode::seal(self.as_fd()).ok()
     }
 }
 
@@ -143,7 +123,7 @@ impl<I: Inode> Broker<I> {
             view: View::new(host),
             ledger: Ledger::default(),
             planner: Planner::new(now_ns, forget),
-            stock: Stock::new(),
+            stock: Stock::default(),
             numbers: 0,
             expected: expect::Expectations::default(),
             drained: false,

@@ -195,12 +195,13 @@ impl Host {
         paths
     }
 
-    /// Whether a process lives in a PID namespace below the one that `/proc` shows: the kernel then lists a number
-    /// for each. What cannot be read counts as such.
-    pub fn is_contained(&self, pid: i32) -> bool {
-        let status = std::fs::read_to_string(self.root.join(format!("proc/{pid}/status")));
-        let status = status.unwrap_or_default();
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    /// Whether the process of this pidfd lives in a PID namespace below the one that `/proc` shows: the kernel then
+    /// lists a number for each. What cannot be read counts as such. A process's own status tells it too, behind its
+    /// groups, of which it may have 65,536.
+    pub fn is_contained(&self, pidfd: i32) -> bool {
+        let info = std::fs::read_to_string(self.root.join(format!("proc/self/fdinfo/{pidfd}")));
+        let info = info.unwrap_or_default();
+        let numbers = info.lines().find_map(|line| line.strip_prefix("NSpid:"));
         numbers.is_none_or(|numbers| numbers.split_whitespace().count() != 1)
     }
 }
@@ -224,7 +225,9 @@ fn number_list(text: &str) -> Option<Vec<u16>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
     use std::fs;
+    use std::os::fd::AsRawFd;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
         let dir = tempfile::tempdir().unwrap();
@@ -240,14 +243,14 @@ mod tests {
     #[test]
     fn a_process_of_a_namespace_below_is_contained_and_so_is_one_that_cannot_be_read() {
         let (_dir, host) = host(&[
-            ("proc/7/status", "Name:\tx\nNSpid:\t7\n"),
-            ("proc/8/status", "Name:\tNSpid:\\n\nNSpid:\t8\t1\n"),
-            ("proc/9/status", "Name:\tx\n"),
+            ("proc/self/fdinfo/7", "pos:\t0\nPid:\t70\nNSpid:\t70\n"),
+            ("proc/self/fdinfo/8", "pos:\t0\nPid:\t80\nNSpid:\t80\t1\n"),
+            ("proc/self/fdinfo/9", "pos:\t0\n"),
         ]);
         assert!(!host.is_contained(7));
-        assert!([8, 9, 10].into_iter().all(|pid| host.is_contained(pid)));
-        let own = i32::try_from(std::process::id()).unwrap();
-        assert!(!Host::new("/").is_contained(own));
+        assert!([8, 9, 10].into_iter().all(|pidfd| host.is_contained(pidfd)));
+        let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        assert!(!Host::new("/").is_contained(own.as_raw_fd()));
     }
 
     const SHMEM: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";

@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 
 /// Whether a configuration is good, by itself and on this host.
 fn check(path: &Path) -> Result<(), String> {
-    let settings = Settings::read(path).map_err(|error| error.to_string())?;
+    let settings = Settings::read(path)?;
     let (stock, place) = (settings.stock.len(), path.display());
     let options = Options { config: None, socket: None, program: PathBuf::new() };
     server::place(&options, &settings).map_err(|error| format!("{place}: {error}"))?;

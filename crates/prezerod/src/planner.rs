@@ -57,7 +57,7 @@ pub struct Wait {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Planner {
     /// What should lie ready.
     pub demand: Demand,
@@ -84,18 +84,7 @@ pub struct Planner {
 impl Planner {
     /// Nothing is known; what will be learnt is forgotten after `forget` ns.
     pub fn new(now: u64, forget: u64) -> Planner {
-        Planner {
-            demand: Demand::new(now, forget),
-            waits: vec![],
-            jobs: vec![],
-            failed: vec![],
-            paces: BTreeMap::new(),
-            refills: BTreeMap::new(),
-            paused_until: 0,
-            paused: BTreeMap::new(),
-            start: Start::default(),
-            promised: BTreeMap::new(),
-        }
+        Planner { demand: Demand::new(now, forget), ..Planner::default() }
     }
 
     /// Bytes that requests of a tenant wait for.

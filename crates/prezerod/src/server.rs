@@ -453,7 +453,7 @@ fn minute_of_day() -> u16 {
 /// Settings of the file, or the standard ones.
 fn read_settings(options: &Options) -> Result<Settings, String> {
     match &options.config {
-        Some(path) => Settings::read(path).map_err(|error| error.to_string()),
+        Some(path) => Settings::read(path),
         None => Ok(Settings::standard()),
     }
 }

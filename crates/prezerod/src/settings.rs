@@ -81,14 +81,6 @@ pub struct Settings {
     pub tenants: Vec<Tenant>,
 }
 
-/// What is wrong with a file, in one line with the mend.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{place}: {what}")]
-pub struct SettingsError {
-    place: String,
-    what: String,
-}
-
 impl Settings {
     /// What holds without a file.
     pub fn standard() -> Settings {
@@ -110,14 +102,12 @@ impl Settings {
     ///
     /// # Errors
     /// What is wrong, in one line.
-    pub fn read(path: &Path) -> Result<Settings, SettingsError> {
+    pub fn read(path: &Path) -> Result<Settings, String> {
         let place = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| SettingsError { place: place.clone(), what: error.to_string() })?;
-        let info = path.metadata();
-        if info.is_ok_and(|info| info.mode() & 0o002 != 0) {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{place}: {error}"))?;
+        if path.metadata().is_ok_and(|info| info.mode() & 0o002 != 0) {
             let what = "everybody may write it, so anybody could give himself memory; chmod o-w";
-            return Err(SettingsError { place, what: what.into() });
+            return Err(format!("{place}: {what}"));
         }
         Settings::parse(&text, &place, Path::new("/"))
     }
@@ -126,17 +116,16 @@ impl Settings {
     ///
     /// # Errors
     /// What is wrong, in one line.
-    pub fn parse(text: &str, place: &str, root: &Path) -> Result<Settings, SettingsError> {
+    pub fn parse(text: &str, place: &str, root: &Path) -> Result<Settings, String> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line = error
                 .span()
                 .map(|span| text.bytes().take(span.start).filter(|&b| b == b'\n').count() + 1);
             let line = line.map_or(String::new(), |line| format!(":{line}"));
             let words: Vec<_> = error.message().split_whitespace().collect();
-            SettingsError { place: format!("{place}{line}"), what: in_words(&words.join(" ")) }
+            format!("{place}{line}: {}", in_words(&words.join(" ")))
         })?;
-        Settings::from_file(file, root)
-            .map_err(|what| SettingsError { place: place.to_owned(), what })
+        Settings::from_file(file, root).map_err(|what| format!("{place}: {what}"))
     }
 }
 
@@ -173,7 +162,7 @@ mod tests {
         std::fs::write(root.path().join("etc/passwd"), "root:x:0:0::/:\nqemu:x:107:64:::\n")
             .unwrap();
         std::fs::write(root.path().join("etc/group"), "kvm:x:64:qemu\n").unwrap();
-        Settings::parse(text, "f.toml", root.path()).map_err(|error| error.to_string())
+        Settings::parse(text, "f.toml", root.path())
     }
 
     #[test]

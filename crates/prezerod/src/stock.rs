@@ -70,11 +70,6 @@ pub struct Stock<I> {
 }
 
 impl<I> Stock<I> {
-    /// Empty.
-    pub fn new() -> Stock<I> {
-        Stock { inodes: vec![], reserved: vec![], quarantined: BTreeSet::new() }
-    }
-
     /// Adds one, by its age: one that was reserved in vain is as old as it was.
     pub fn put(&mut self, inode: StockInode<I>) {
         let at = self.inodes.partition_point(|other| other.made_ns <= inode.made_ns);
@@ -164,7 +159,7 @@ impl<I> Stock<I> {
 
 impl<I> Default for Stock<I> {
     fn default() -> Stock<I> {
-        Stock::new()
+        Stock { inodes: vec![], reserved: vec![], quarantined: BTreeSet::new() }
     }
 }
 
@@ -191,7 +186,7 @@ mod tests {
 
     /// Blanks of these MiB, on node 0, numbered from 0, oldest first.
     fn stock(sizes: &[u64]) -> Stock<usize> {
-        let mut stock = Stock::new();
+        let mut stock = Stock::default();
         for (inode, size) in sizes.iter().enumerate() {
             let kind =
                 Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };

@@ -1,5 +1,7 @@
 //! The clients that are connected, and their tenants.
 
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use super::log::Asker;
@@ -46,7 +48,7 @@ impl<I: Inode> Broker<I> {
     ///
     /// # Errors
     /// There are too many already, or it may not lease: strangers take no client's place.
-    pub fn connect(&mut self, mut peer: Peer) -> Result<ClientId, Answer> {
+    pub fn connect(&mut self, peer: Peer) -> Result<ClientId, Answer> {
         self.may_connect(peer.uid)?;
         // What its user alone did not tell.
         let party = self.ledger.party_of(&peer);
@@ -68,10 +70,6 @@ impl<I: Inode> Broker<I> {
         if let Err(refusal) = named {
             return Err(self.turn_away(self.asker(&peer), refusal));
         }
-        // A process may be in 65,536 groups, and the broker remembers it for each of its leases.
-        let named = |gid: &u32| self.ledger.tenants.iter().any(|tenant| tenant.gids.contains(gid));
-        peer.groups.retain(named);
-        peer.groups.shrink_to_fit();
         self.counters.connections += 1;
         let id = self.number();
         self.ledger.connect(id, peer);
@@ -147,8 +145,19 @@ impl<I: Inode> Broker<I> {
         self.ledger.clients.get(&client).is_some_and(Peer::is_operator)
     }
 
-    /// The cgroups of a process, and whether it lives in a container.
-    pub fn whereabouts(&self, pid: i32) -> (Vec<String>, bool) {
-        (self.view.host.cgroups(pid), self.view.host.is_contained(pid))
+    /// The cgroups of a process, and whether it lives in a container; `None`: there is no more to know of it.
+    pub fn whereabouts(&self, pid: i32, process: Option<&OwnedFd>) -> (Vec<String>, bool) {
+        let is_contained = |pidfd: &OwnedFd| self.view.host.is_contained(pidfd.as_raw_fd());
+        (self.view.host.cgroups(pid), process.is_none_or(is_contained))
+    }
+
+    /// Those of a client's groups that tenants name. A process may be in 65,536: where none is named none is read.
+    pub fn named_groups(&self, groups: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
+        let tenants = self.ledger.tenants.iter();
+        let named: BTreeSet<u32> = tenants.flat_map(|tenant| &tenant.gids).copied().collect();
+        let mut groups = if named.is_empty() { vec![] } else { groups() };
+        groups.retain(|gid| named.contains(gid));
+        groups.shrink_to_fit();
+        groups
     }
 }

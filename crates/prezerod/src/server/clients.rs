@@ -103,12 +103,13 @@ impl Server {
         });
         let process = process.ok();
         // Read first, looked after whether it was still that process: a number is used again.
-        let (mut cgroups, mut contained) = self.broker.whereabouts(pid);
+        let (mut cgroups, mut contained) = self.broker.whereabouts(pid, process.as_ref());
         if !process.as_ref().is_some_and(lives) {
             (cgroups, contained) = (vec![], true);
         }
         // A kernel that does not tell knows of no further groups.
-        let groups = peer::peer_groups(socket.as_fd()).unwrap_or_default();
+        let groups = || peer::peer_groups(socket.as_fd()).unwrap_or_default();
+        let groups = self.broker.named_groups(groups);
         let began = if cgroups.is_empty() { 0 } else { began(pid) };
         let peer = Peer { pid, uid, gid, groups, cgroups, began, contained };
         let id = self.broker.connect(peer.clone())?;

@@ -24,7 +24,7 @@ use crate::tenant::Payer;
 /// a moment later, a frozen cgroup none.
 /// Fixed: a bound of processes.
 const MOST_KILLED: usize = 4;
-/// A filler without a job waits so long for the next, ns. Starting one takes some milliseconds.
+/// The time for which a filler without a job waits for the next, ns. Starting one takes some milliseconds.
 /// Moved by: `tests/system/beside.py`.
 const REST_NS: u64 = 60_000_000_000;
 

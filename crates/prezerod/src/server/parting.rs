@@ -27,27 +27,25 @@ impl Server {
 
     /// Ends a connection whose client is gone, and reads no answer.
     pub(super) fn reap_client(&mut self, id: ClientId) {
-        let last =
-            if self.clients.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
-        self.end(id, last);
+        match self.clients.listener.refuses_rights() {
+            true => self.end(id, |_| Closes::Here),
+            false => self.end(id, close_after_answer),
+        }
     }
 
     /// Ends a connection whose client reads why.
     pub(super) fn drop_client(&mut self, id: ClientId) -> Heard {
-        self.end(id, Last::Answer);
+        self.end(id, close_after_answer);
         Heard::Nothing
     }
 
-    fn end(&mut self, id: ClientId, last: Last) {
+    fn end(&mut self, id: ClientId, close: fn(&OwnedFd) -> Closes) {
         let Some(connection) = self.clients.all.get_mut(&id) else { return };
         if connection.parted_ns.is_some() {
             return;
         }
         let now = thread::monotonic_ns();
-        let closes = match last {
-            Last::Nothing => Closes::Here,
-            _ => close_after_answer(&connection.socket),
-        };
+        let closes = close(&connection.socket);
         // Without a pidfd the end of the process does not show.
         if !self.watch.holders.contains_key(&connection.pid) {
             self.broker.exited(now, connection.pid);
@@ -85,16 +83,6 @@ impl Server {
         let over = over.iter().filter_map(|id| self.clients.all.remove(id));
         self.clients.closer.work(now, over.map(|connection| connection.socket).collect());
     }
-}
-
-/// What a connection ends with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Last {
-    /// An answer that its client is to read.
-    Answer,
-    /// Descriptors that it may have brought, which are closed elsewhere.
-    Rights,
-    Nothing,
 }
 
 /// Where a socket may be closed.

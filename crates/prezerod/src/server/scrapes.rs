@@ -21,10 +21,10 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 /// The time for which a text is new enough, ns.
 /// Moved by: `ps -o cputime` of the broker while it is scraped.
 const FRESH_NS: u64 = 100_000_000;
-/// The time for which no connection is accepted without a descriptor left, ns.
-const BACK_OFF_NS: u64 = 100_000_000;
-/// The thread looks around this often while a client is connected, ns.
-const LOOK_NS: u64 = 250_000_000;
+/// The time for which the thread rests where no descriptor is left.
+const BACK_OFF: Duration = Duration::from_millis(100);
+/// The thread looks around this often while a client is connected.
+const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 struct Scrape {
@@ -47,7 +47,6 @@ enum State {
 #[derive(Debug)]
 pub struct Scrapes {
     listener: OwnedFd,
-    accept_backoff_until: u64,
     broker: UnixStream,
     texts: Receiver<String>,
     /// Whether the broker owes a text.
@@ -71,7 +70,6 @@ impl Scrapes {
     pub fn new(listener: OwnedFd, broker: UnixStream, texts: Receiver<String>) -> Scrapes {
         Scrapes {
             listener,
-            accept_backoff_until: 0,
             broker,
             texts,
             asked: false,
@@ -84,7 +82,7 @@ impl Scrapes {
     /// Serves until the broker is gone.
     pub fn run(mut self) {
         loop {
-            let Ok(ready) = self.wait(thread::monotonic_ns()) else { return };
+            let Ok(ready) = self.wait() else { return };
             let now = thread::monotonic_ns();
             for source in ready {
                 match source {
@@ -101,13 +99,12 @@ impl Scrapes {
         }
     }
 
-    fn wait(&self, now: u64) -> Result<Vec<Source>, Errno> {
-        let mut sources = vec![Source::Broker];
-        let mut polled = vec![PollFd::new(&self.broker, PollFlags::IN)];
-        if now >= self.accept_backoff_until {
-            sources.push(Source::Listener);
-            polled.push(PollFd::new(&self.listener, PollFlags::IN));
-        }
+    fn wait(&self) -> Result<Vec<Source>, Errno> {
+        let mut sources = vec![Source::Broker, Source::Listener];
+        let mut polled = vec![
+            PollFd::new(&self.broker, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
         for (&id, scrape) in &self.all {
             let flags = match scrape.state {
                 State::Asks(_) => PollFlags::IN,
@@ -117,9 +114,7 @@ impl Scrapes {
             sources.push(Source::Scrape(id));
             polled.push(PollFd::new(&scrape.socket, flags));
         }
-        let idle = self.all.is_empty() && now >= self.accept_backoff_until;
-        let timeout = (!idle).then_some(Duration::from_nanos(LOOK_NS.min(BACK_OFF_NS)));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout = Timespec::try_from(LOOK).ok().filter(|_| !self.all.is_empty());
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
@@ -142,7 +137,7 @@ impl Scrapes {
                 self.serve(self.numbers);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.accept_backoff_until = now + BACK_OFF_NS,
+            Err(_) => std::thread::sleep(BACK_OFF),
         }
     }
 

@@ -23,8 +23,8 @@ use rustix::net::{
 
 use super::closing::Closing;
 use crate::broker::Inode;
-use crate::inode::Kind;
-use crate::inode::audit::{Depth, Finding};
+use crate::inode::audit::{self, Depth, Finding};
+use crate::inode::{self, Kind, mounted};
 use crate::protocol::{Backing, Page};
 use crate::tenant::{Payer, may_operate};
 
@@ -207,19 +207,20 @@ impl AsFd for Kept {
 
 impl Inode for Kept {
     fn is_fresh(&self, bytes: u64) -> bool {
-        self.file.is_fresh(bytes)
+        inode::is_fresh(self.as_fd(), bytes)
     }
 
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding {
-        self.file.audit(bytes, depth, pick)
+        let Ok(inside) = mounted::file(self.as_fd()) else { return Finding::Unreadable };
+        audit::audit(inside.as_ref().unwrap_or(&self.file).as_fd(), bytes, depth, pick)
     }
 
     fn truncate(&self, bytes: u64) -> bool {
-        self.file.truncate(bytes)
+        inode::truncate(self.as_fd(), bytes).is_ok()
     }
 
     fn seal(&self) -> Option<u64> {
-        self.file.seal()
+        inode::seal(self.as_fd()).ok()
     }
 
     fn discard(self) {
