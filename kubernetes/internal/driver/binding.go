@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/ledger"
@@ -58,7 +60,7 @@ func (d *Driver) bind(ctx context.Context) {
 		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = last.Obj
 		}
-		if claim, ok := object.(*resourceapi.ResourceClaim); ok && d.awaited(claim) {
+		if claim, ok := object.(*resourceapi.ResourceClaim); ok && len(d.own(claim)) > 0 {
 			queue.Add(allocation{cache.MetaObjectToName(claim).String(), claim.UID})
 		}
 	}
@@ -99,17 +101,14 @@ func (d *Driver) bind(ctx context.Context) {
 	workers.Wait()
 }
 
-// awaited tells whether a scheduler waits, or has waited, for what a claim is allocated here.
-func (d *Driver) awaited(claim *resourceapi.ResourceClaim) bool {
-	if claim.Status.Allocation == nil {
-		return false
+// own results of a claim's allocation: those for whose leases here the scheduler waits.
+func (d *Driver) own(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
+	if claim == nil || claim.Status.Allocation == nil {
+		return nil
 	}
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver == params.Driver && result.Pool == d.Node && len(result.BindingConditions) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.DeleteFunc(slices.Clone(claim.Status.Allocation.Devices.Results), func(result resourceapi.DeviceRequestAllocationResult) bool {
+		return result.Driver != params.Driver || result.Pool != d.Node || len(result.BindingConditions) == 0
+	})
 }
 
 // bindOne says of an allocated claim that its leases are ready, or refused; an error: not yet. Of one that is allocated
@@ -120,7 +119,7 @@ func (d *Driver) bindOne(ctx context.Context, store cache.Store, one allocation)
 		return err
 	}
 	claim, _ := object.(*resourceapi.ResourceClaim)
-	if claim == nil || claim.UID != one.uid || !d.awaited(claim) {
+	if claim == nil || claim.UID != one.uid || len(d.own(claim)) == 0 {
 		record, err := d.ledger.Get(one.uid)
 		if err != nil || record == nil {
 			return err
@@ -151,35 +150,23 @@ func (d *Driver) bindOne(ctx context.Context, store cache.Store, one allocation)
 // refuse says of what a claim is allocated here why it has none of it.
 func (d *Driver) refuse(ctx context.Context, claim *resourceapi.ResourceClaim, why error) error {
 	var pieces []ledger.Piece
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver == params.Driver && result.Pool == d.Node {
-			pieces = append(pieces, ledger.Piece{Pool: result.Pool, Device: result.Device, ShareID: result.ShareID})
-		}
+	for _, result := range d.own(claim) {
+		pieces = append(pieces, ledger.Piece{Pool: result.Pool, Device: result.Device, ShareID: result.ShareID})
 	}
 	return d.tell(ctx, claim, pieces, condition(refused, "NoLease", why.Error()))
 }
 
 // isSaid tells whether each lease of a claim here is ready or refused by its status.
 func (d *Driver) isSaid(claim *resourceapi.ResourceClaim) bool {
-	said := func(result resourceapi.DeviceRequestAllocationResult) bool {
-		for _, device := range claim.Status.Devices {
-			if device.Driver == result.Driver && device.Pool == result.Pool && device.Device == result.Device && same(device.ShareID, result.ShareID) {
-				return apimeta.IsStatusConditionTrue(device.Conditions, ready) || apimeta.IsStatusConditionTrue(device.Conditions, refused)
-			}
-		}
-		return false
+	said := map[[4]string]bool{}
+	for _, device := range claim.Status.Devices {
+		said[[4]string{device.Driver, device.Pool, device.Device, ptr.Deref(device.ShareID, "")}] =
+			apimeta.IsStatusConditionTrue(device.Conditions, ready) || apimeta.IsStatusConditionTrue(device.Conditions, refused)
 	}
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver == params.Driver && result.Pool == d.Node && !said(result) {
+	for _, result := range d.own(claim) {
+		if !said[[4]string{result.Driver, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}] {
 			return false
 		}
 	}
 	return true
-}
-
-func same(text *string, uid *types.UID) bool {
-	if text == nil || uid == nil {
-		return text == nil && uid == nil
-	}
-	return *text == string(*uid)
 }

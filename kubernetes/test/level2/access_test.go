@@ -42,6 +42,22 @@ const (
 // install applies the manifests, as `kubectl apply -k` does.
 func (c *cluster) install() { c.kustomize(manifests) }
 
+// installWith a component.
+func (c *cluster) installWith(component string) {
+	c.Helper()
+	dir := filepath.Join(c.TempDir(), "manifests")
+	if err := os.CopyFS(dir, os.DirFS(manifests)); err != nil {
+		c.Fatal(err)
+	}
+	file := filepath.Join(dir, "kustomization.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		c.Fatal(err)
+	}
+	write(c, file, strings.Replace(string(text), "components: []", "components: ["+component+"]", 1))
+	c.kustomize(dir)
+}
+
 func (c *cluster) kustomize(dir string) {
 	c.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)

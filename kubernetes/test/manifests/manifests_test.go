@@ -71,7 +71,7 @@ func files(t *testing.T, pattern string) []string {
 }
 
 func TestEveryFieldIsOneOfTheAPI(t *testing.T) {
-	for _, folder := range []string{".", "removal", "preload"} {
+	for _, folder := range []string{".", "removal", "preload", "binding"} {
 		kustomization, err := os.ReadFile(filepath.Join(dir, folder, "kustomization.yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -204,8 +204,8 @@ func TestAnUpdateOfTheDriverLeavesTheBrokerAlone(t *testing.T) {
 	}
 }
 
-// The library is a component: without it no driver has a right to namespaces, and no pod a library.
-func TestTheLibraryIsOffUntilItsComponentIsNamed(t *testing.T) {
+// Without their components no driver has a right to namespaces or to all claims, and no pod a library.
+func TestComponentsAreOffUntilTheyAreNamed(t *testing.T) {
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("skipped: no kubectl")
 	}
@@ -217,9 +217,13 @@ func TestTheLibraryIsOffUntilItsComponentIsNamed(t *testing.T) {
 		}
 		return string(out)
 	}
-	const option = "--preload=/usr/local/lib/prezero/libprezero.so"
-	if plain := built(dir); strings.Contains(plain, "--preload") || strings.Contains(plain, "namespaces") {
-		t.Error("the library is on without its component")
+	options := []string{"- --preload=/usr/local/lib/prezero/libprezero.so\n", "- --binding-conditions\n"}
+	rights := []string{"  - namespaces\n  verbs:\n  - list\n  - watch\n", "  - resourceclaims\n  verbs:\n  - list\n  - watch\n"}
+	plain := built(dir)
+	for _, part := range append(options, rights...) {
+		if strings.Contains(plain, part) {
+			t.Errorf("on without its component: %s", part)
+		}
 	}
 	// As the comment in the file says.
 	copied := t.TempDir()
@@ -231,12 +235,14 @@ func TestTheLibraryIsOffUntilItsComponentIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "components: []", "components: [preload]", 1)), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "components: []", "components: [preload, binding]", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	whole := built(copied)
-	if strings.Count(whole, option) != 1 || !strings.Contains(whole, "- namespaces\n") {
-		t.Errorf("the component lacks the library:\n%s", whole)
+	for _, part := range append(options, rights...) {
+		if strings.Count(whole, part) != 1 {
+			t.Errorf("the components lack %s:\n%s", part, whole)
+		}
 	}
 	image, err := os.ReadFile("../../Containerfile")
 	if err != nil || !strings.Contains(string(image), "libprezero.so /usr/local/lib/prezero/\n") {
