@@ -35,6 +35,7 @@ use crate::protocol::{
 mod door;
 mod within;
 
+pub use crate::protocol::Available;
 pub use door::{Door, SOCKET};
 pub use within::{PLAIN_WAIT, lease_within};
 
@@ -104,21 +105,6 @@ pub struct Lease {
     pub granted: Granted,
     /// The memory; closed on exec unless told otherwise.
     pub file: OwnedFd,
-}
-
-/// What is there for this client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Available {
-    /// Bytes that lie ready.
-    pub ready: u64,
-    /// Bytes of the largest lease that is ready.
-    pub largest: u64,
-    /// Bytes being made.
-    pub making: u64,
-    /// Bytes made in a second, recently; 0: not known yet.
-    pub pace: u64,
-    /// Bytes that this client's tenant may still lease.
-    pub quota_left: u64,
 }
 
 impl Client {
@@ -251,9 +237,7 @@ impl Client {
     /// [`ClientError::No`] if this client may not lease.
     pub fn available(&mut self, page: Page, node: Option<u16>) -> Result<Available, ClientError> {
         match self.ask(&Request::Available { page, node })? {
-            (Answer::Available { ready, largest, making, pace, quota_left }, _) => {
-                Ok(Available { ready, largest, making, pace, quota_left })
-            }
+            (Answer::Available(available), _) => Ok(available),
             _ => Err(ClientError::OutOfTurn),
         }
     }

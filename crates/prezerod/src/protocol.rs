@@ -368,6 +368,21 @@ pub enum Since {
     Before = 1,
 }
 
+/// What is there for a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Available {
+    /// Bytes that lie ready.
+    pub ready: u64,
+    /// Bytes of the largest lease that is ready.
+    pub largest: u64,
+    /// Bytes being made.
+    pub making: u64,
+    /// Bytes that are made in a second, recently; 0: not known yet.
+    pub pace: u64,
+    /// Bytes that this client's tenant may still lease.
+    pub quota_left: u64,
+}
+
 /// What the broker answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
@@ -401,18 +416,7 @@ pub enum Answer {
         hold_ms: u32,
     },
     /// The stock, as this client may have it.
-    Available {
-        /// Bytes that lie ready.
-        ready: u64,
-        /// Bytes of the largest lease that is ready.
-        largest: u64,
-        /// Bytes being made.
-        making: u64,
-        /// Bytes that are made in a second, recently; 0: not known yet.
-        pace: u64,
-        /// Bytes that this client's tenant may still lease.
-        quota_left: u64,
-    },
+    Available(Available),
     /// A part of a report: all parts, one behind the other, are the report.
     Part {
         /// Where the next one begins; 0: this is the last.

@@ -17,7 +17,7 @@ use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
 use crate::planner::LANES;
 use crate::planner::job::Status;
-use crate::protocol::{Answer, Otherwise, Page, Reason};
+use crate::protocol::{Answer, Available, Otherwise, Page, Reason};
 use crate::stock::alike;
 use crate::stock::{Need, matches};
 use crate::tenant::Payer;
@@ -368,13 +368,13 @@ impl<I: Inode> Broker<I> {
         let payer = self.ledger.payer(tenant);
         let such = |kind: &Kind| matches(&Kind { payer, ..*kind }, page, node, payer);
         let paces = self.planner.paces.iter().filter(|(kind, _)| such(kind));
-        Answer::Available {
+        Answer::Available(Available {
             ready: self.stock.ready(page, node, payer).saturating_sub(self.kept_back(tenant.rank)),
             largest: self.stock.largest(page, node, payer),
             making: self.planner.making(page, node, payer).map(|job| job.bytes).sum(),
             pace: paces.map(|(_, pace)| *pace as u64).max().unwrap_or(0),
             quota_left: self.quota_left(tenant),
-        }
+        })
     }
 }
 

@@ -77,7 +77,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         (any::<u64>(), any::<u64>(), any::<u32>())
             .prop_map(|(ticket, bytes, hold_ms)| Answer::Reserved { ticket, bytes, hold_ms }),
         any::<[u64; 5]>().prop_map(|[ready, largest, making, pace, quota_left]| {
-            Answer::Available { ready, largest, making, pace, quota_left }
+            Answer::Available(Available { ready, largest, making, pace, quota_left })
         }),
         (any::<u64>(), "\\PC{0,120}").prop_map(|(next, text)| Answer::Part { next, text }),
         Just(Answer::Done),

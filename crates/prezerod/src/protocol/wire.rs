@@ -1,8 +1,8 @@
 //! Frames as bytes: what `PROTOCOL.md` says. One table of frames serves writing and reading.
 
 use super::{
-    Answer, Backing, Charged, Drain, Granted, MAGIC, MAX_NAME, MAX_PART, MAX_TEXT, Malformed, Name,
-    NamedLease, Page, Reason, Report, Request, Since, VERSION, Want,
+    Answer, Available, Backing, Charged, Drain, Granted, MAGIC, MAX_NAME, MAX_PART, MAX_TEXT,
+    Malformed, Name, NamedLease, Page, Reason, Report, Request, Since, VERSION, Want,
 };
 
 /// Kinds whose text has a bound of its own.
@@ -239,6 +239,7 @@ macro_rules! groups {
 
 groups! {
     Want { bytes, page, node }
+    Available { ready, largest, making, pace, quota_left }
     Granted { lease, bytes, page, node, backing, inode, age_ns, cost_ns, waited_ns, charged }
     NamedLease { bytes, page, backing, inode, age_ns, waited_ns, since }
 }
@@ -305,7 +306,7 @@ frames! { Answer {
     130 No(reason, text)
     131 When { estimate_ns, reason, text }
     132 Reserved { ticket, bytes, hold_ms }
-    133 Available { ready, largest, making, pace, quota_left }
+    133 Available(available)
     135 Done {}
     136 Part { next, text }
     137 Named { lease, path }

@@ -56,7 +56,7 @@ fn the_last_of_the_stock_is_for_the_hurried() {
     let (slow, fast) = (rig.client(1, 1), rig.client(2, 2));
     assert_eq!(reason(rig.lease(slow, 4, 0)), Reason::Empty);
     let available = |answer| match answer {
-        Answer::Available { ready, .. } => ready,
+        Answer::Available(available) => available.ready,
         other => panic!("{other:?}"),
     };
     let ask = Request::Available { page: Page::Huge, node: None };

@@ -49,7 +49,7 @@ fn each_is_served_from_what_its_own_cgroup_paid_for() {
     assert_eq!(rig.broker.ledger.charged(job.kind.payer), Some("/b"));
     rig.made(job);
     let available = |answer| match answer {
-        Answer::Available { ready, .. } => ready,
+        Answer::Available(available) => available.ready,
         other => panic!("{other:?}"),
     };
     let ask = Request::Available { page: Page::Huge, node: None };

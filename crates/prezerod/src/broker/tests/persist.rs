@@ -57,7 +57,7 @@ fn a_lease_that_is_out_counts_against_its_quota_until_it_ends() {
     let quota_left = |rig: &mut Rig| match rig
         .answer(client, Request::Available { page: Page::Huge, node: None })
     {
-        Answer::Available { quota_left, .. } => quota_left,
+        Answer::Available(available) => available.quota_left,
         other => panic!("{other:?}"),
     };
     assert_eq!(quota_left(&mut rig), 60 * MIB);
