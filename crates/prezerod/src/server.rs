@@ -34,7 +34,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::broker::Broker;
 use crate::demand::Party;
-use crate::filler::Message;
+use crate::filler::{Message, Order};
 use crate::host::Host;
 use crate::inode::mounted;
 use crate::inode::named::LeaseDir;
@@ -339,12 +339,9 @@ impl Server {
                 prezero_sys::log!("prezerod: {why}");
             }
         }
-        for serial in plan.cancel {
-            self.fillers.cancel(serial);
-        }
-        for serial in plan.promote {
-            self.fillers.promote(serial);
-        }
+        let cancelled = plan.cancel.into_iter().map(|serial| (serial, Order::Cancel));
+        let promoted = plan.promote.into_iter().map(|serial| (serial, Order::Promote));
+        cancelled.chain(promoted).for_each(|(serial, order)| self.fillers.tell(serial, order));
         for job in plan.jobs {
             let cgroup = self.broker.ledger().charged(job.kind.payer);
             let files = self.broker.ledger().files(job.kind.payer);
@@ -412,7 +409,7 @@ impl Server {
                 self.broker.reload(settings, self.owner);
                 prezero_sys::log!("prezerod: configuration read again");
                 let trimmed = self.broker.trim_to_limit();
-                trimmed.jobs.into_iter().for_each(|serial| self.fillers.cancel(serial));
+                trimmed.jobs.into_iter().for_each(|serial| self.fillers.tell(serial, Order::Cancel));
                 for line in trimmed.lines {
                     prezero_sys::log!("prezerod: {line}");
                 }

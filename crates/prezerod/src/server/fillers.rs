@@ -117,21 +117,14 @@ impl Fillers {
         Ok(Filler { process, socket, serial: 0, cancelled: false, idle_since: None })
     }
 
-    /// Cancels that job, if it is still being made.
-    pub fn cancel(&mut self, serial: u64) {
+    /// Tells the filler of that job something of it, unless the job is cancelled. Said to one that is done with it, it is
+    /// nothing.
+    pub fn tell(&mut self, serial: u64, order: Order) {
         let filler = self.fillers.values_mut().find(|f| f.serial == serial && !f.cancelled);
         if let Some(filler) = filler {
-            filler.cancelled = true;
+            filler.cancelled = order == Order::Cancel;
             // A filler that is gone will be noticed where its socket is polled.
-            let _ = filler::send(filler.socket.as_fd(), &Order::Cancel, None);
-        }
-    }
-
-    /// A client waits for that job by now. Said to a filler that is done with it, it is nothing.
-    pub fn promote(&mut self, serial: u64) {
-        let filler = self.fillers.values().find(|f| f.serial == serial && !f.cancelled);
-        if let Some(filler) = filler {
-            let _ = filler::send(filler.socket.as_fd(), &Order::Promote, None);
+            let _ = filler::send(filler.socket.as_fd(), &order, None);
         }
     }
 
