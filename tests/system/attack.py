@@ -320,7 +320,7 @@ def scrape(port):
     return text.decode() if whole else None
 
 
-def held(path, pid):
+def unexplained(path, pid):
     """Descriptors of the broker besides one for each piece of stock and each filler; None: there are leases or requests."""
     with Client(path) as root:
         report, opened = root.stock(), len(os.listdir(f"/proc/{pid}/fd"))
@@ -371,7 +371,7 @@ def main():
             with Client(path) as root:
                 until("the stock", lambda: len(root.stock()["ready"]) >= 16)
             # Before the first claim, so that nothing but the stock is there.
-            before = until("the broker at rest", lambda: held(path, broker.pid))
+            before = until("the broker at rest", lambda: unexplained(path, broker.pid))
             for _ in range(options.load):
                 spinning.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
                 groups.put(USERS, spinning[-1].pid)
@@ -389,7 +389,7 @@ def main():
             attackers = []
             assert broker.poll() is None, Path(f"{place}/log").read_text()
             # What is learnt of them is stock still, within their share; nothing else of them is.
-            until("its descriptors to be closed", lambda: held(path, broker.pid) == before)
+            until("its descriptors to be closed", lambda: unexplained(path, broker.pid) == before)
             with Client(path) as root:
                 report = root.stock()
             assert report["audit_failures"] == 0, report
