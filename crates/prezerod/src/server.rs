@@ -409,10 +409,9 @@ impl Server {
                 self.broker.reload(settings, self.owner);
                 prezero_sys::log!("prezerod: configuration read again");
                 let trimmed = self.broker.trim_to_limit();
-                trimmed
-                    .jobs
-                    .into_iter()
-                    .for_each(|serial| self.fillers.tell(serial, Order::Cancel));
+                for serial in trimmed.jobs {
+                    self.fillers.tell(serial, Order::Cancel);
+                }
                 for line in trimmed.lines {
                     prezero_sys::log!("prezerod: {line}");
                 }
