@@ -99,7 +99,7 @@ impl Map {
 }
 
 /// Runs with their neighbours: those that end where the next begins are one.
-fn joined(runs: impl Iterator<Item = Span>) -> impl Iterator<Item = Span> {
+pub(crate) fn joined(runs: impl Iterator<Item = Span>) -> impl Iterator<Item = Span> {
     let mut runs = runs.peekable();
     std::iter::from_fn(move || {
         let mut run = runs.next()?;

@@ -254,7 +254,12 @@ impl Fake {
 
     fn set_hidden(&self, offset: usize, len: usize, to: u8) {
         assert!(offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE), "whole huge blocks");
-        let hidden = &self.hidden[offset / HUGE..(offset + len) / HUGE];
+        let huge = offset / HUGE..(offset + len) / HUGE;
+        assert!(
+            self.own[huge.clone()].iter().all(|huge| huge.load(Relaxed) == OWN),
+            "it is the zone's"
+        );
+        let hidden = &self.hidden[huge];
         hidden.iter().for_each(|huge| huge.store(to, Relaxed));
     }
 

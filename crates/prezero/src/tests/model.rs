@@ -105,7 +105,7 @@ enum Refused {
 }
 
 impl Run {
-    fn new(verify: Verify, scrubs: bool, mapped: usize) -> Run {
+    fn new(verify: Verify, scrubs: bool, mapped: usize, unit: u32) -> Run {
         let config = config(HUGE_BLOCKS, |config| {
             config.without = Ablation::read("cost-model").unwrap();
             config.verify = verify;
@@ -114,7 +114,9 @@ impl Run {
                 config.scrub_start = None;
             }
         });
-        let world = World::of(Fake::growing(HUGE_BLOCKS * HUGE, mapped * HUGE), &config);
+        let mapped = mapped.next_multiple_of(unit as usize).min(HUGE_BLOCKS);
+        let fake = Fake::growing(HUGE_BLOCKS * HUGE, mapped * HUGE);
+        let world = World::of(fake, &config).in_units(unit);
         // A block that moves lies in two mappings now and then.
         world.fake().together.store(700, Relaxed);
         let owner = vec![None; PAGES as usize];
@@ -456,8 +458,8 @@ fn front(pages: u32) -> u32 {
     pages - pages / 4
 }
 
-fn run(verify: Verify, scrubs: bool, mapped: usize, ops: &[Op]) {
-    let mut run = Run::new(verify, scrubs, mapped);
+fn run(verify: Verify, scrubs: bool, (mapped, unit): (usize, u32), ops: &[Op]) {
+    let mut run = Run::new(verify, scrubs, mapped, unit);
     for &op in ops {
         run.apply(op);
         run.tell_of_clears_to_come();
@@ -477,10 +479,10 @@ proptest! {
     fn zone_agrees_with_a_page_vector(
         verify in verify(),
         scrubs in prop::bool::weighted(0.9),
-        mapped in 1..=HUGE_BLOCKS,
+        sizes in (1..=HUGE_BLOCKS, 1..=3u32),
         ops in prop::collection::vec(operation(), 1..OPS),
     ) {
-        run(verify, scrubs, mapped, &ops);
+        run(verify, scrubs, sizes, &ops);
     }
 
     /// The same while the kernel refuses calls: the zone stays consistent, and nothing is
@@ -488,9 +490,9 @@ proptest! {
     #[test]
     fn zone_survives_refusals(
         verify in verify(),
-        mapped in 1..=HUGE_BLOCKS,
+        sizes in (1..=HUGE_BLOCKS, 1..=3u32),
         ops in prop::collection::vec(prop_oneof![6 => operation(), 1 => refusal()], 1..OPS),
     ) {
-        run(verify, true, mapped, &ops);
+        run(verify, true, sizes, &ops);
     }
 }

@@ -11,8 +11,9 @@ use crate::count::counters::Counter;
 use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
 use crate::policy::{Step, Throttle};
+use crate::pool::purge::hide::Hidden;
 use crate::scrubd::scrub::Scrubber;
-use crate::units::{HUGE, PAGE, PageId, Span};
+use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// Longer than any rest of a block before scrubd touches it, ns.
@@ -56,6 +57,14 @@ impl World {
         let now = zone.pool.clock.now_ns();
         let scrubber = Scrubber::new(FakeThread, now, config.without);
         World { zone, scrubber }
+    }
+
+    /// Hides its memory in units of so many huge blocks from now on. Nothing of it is in use.
+    pub(super) fn in_units(mut self, unit: u32) -> World {
+        let mapped = (self.fake().mapped() / HUGE) as u32;
+        let huge = self.zone.pages() / HUGE_PAGES;
+        self.zone.pool.purge.hidden = Hidden::in_units(unit, huge, mapped);
+        self
     }
 
     pub(super) fn fake(&self) -> &Fake {

@@ -27,6 +27,7 @@ use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::map::RESIDENT;
 use crate::map::state::PageState;
+use crate::map::walk::joined;
 use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::pool::Pool;
@@ -96,8 +97,14 @@ impl Hidden {
 impl<B: Backing> Pool<B> {
     /// Hides huge blocks that no request has had anything of yet.
     pub(crate) fn hide_new(&self, huge: &Range<u32>) {
-        if self.has(Mechanism::Hide) {
-            self.hide_taken(&self.purge.hidden.touched(huge));
+        let hidden = &self.purge.hidden;
+        if self.has(Mechanism::Hide) && hidden.ended.load(Relaxed) == 0 {
+            let units = hidden.touched(huge);
+            self.hide_taken(&units);
+            // Nothing else is mapped there, so the kernel would refuse each time.
+            if !hidden.units.has_any(units) {
+                hidden.ended.store(1, Relaxed);
+            }
         }
     }
 
@@ -177,10 +184,7 @@ impl<B: Backing> Pool<B> {
                 });
                 self.show_huge(&huge)
             });
-            if shown.is_ok() {
-                hidden.units.clear(units);
-            }
-            shown.is_ok()
+            shown.inspect(|()| hidden.units.clear(units)).is_ok()
         })
     }
 
@@ -195,8 +199,8 @@ impl<B: Backing> Pool<B> {
         let hidden = &self.purge.hidden;
         for run in self.map.whole_runs(1, u32::MAX) {
             for units in hidden.units.runs(hidden.whole(&run)) {
-                for huge in self.map.with(self.huge_blocks(&units), RESIDENT) {
-                    let span = pages(&(huge..huge + 1));
+                let resident = self.map.with(self.huge_blocks(&units), RESIDENT);
+                for span in joined(resident.map(|huge| pages(&(huge..huge + 1)))) {
                     let Some(run) = self.map.take(span) else { continue };
                     // A bit alone does not prove that it was; after this it does not matter. Where pages must stay it
                     // may be resident or not, and hold anything.
@@ -223,6 +227,15 @@ impl<B: Backing> Pool<B> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    impl Hidden {
+        /// As in a larger zone: all that lies before `mapped` is hidden, in units of so many huge blocks.
+        pub(crate) fn in_units(unit: u32, huge: u32, mapped: u32) -> Hidden {
+            let units = Bits::new(huge.div_ceil(unit)).unwrap();
+            units.set(0..mapped.div_ceil(unit));
+            Hidden { units, unit, ended: AtomicU32::new(0) }
+        }
+    }
 
     #[test]
     fn a_unit_is_touched_by_a_part_of_it_and_hidden_whole() {

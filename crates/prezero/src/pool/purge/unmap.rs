@@ -70,11 +70,7 @@ impl<B: Backing> Pool<B> {
     /// Unmaps free and absent huge blocks until that number is mapped.
     pub(crate) fn trim_to(&self, keeps: u32) {
         for huge in self.beyond(keeps) {
-            let huge = self.purge.hidden.ceil(huge.start)..self.purge.hidden.floor(huge.end);
-            if !huge.is_empty() {
-                parts(huge, self.purge.hidden.ceil(AT_ONCE))
-                    .for_each(|part| self.unmap_absent(part));
-            }
+            parts(huge, self.purge.hidden.ceil(AT_ONCE)).for_each(|part| self.unmap_absent(part));
         }
     }
 
@@ -83,7 +79,8 @@ impl<B: Backing> Pool<B> {
         self.memory.pages.saturating_sub(self.purge.unmapped.pages()) / HUGE_PAGES
     }
 
-    /// The highest free huge blocks, down to that number of mapped ones.
+    /// The highest free huge blocks, down to that number of mapped ones. Whole units: a part of one could not be
+    /// [shown](Pool::show).
     fn beyond(&self, keeps: u32) -> impl Iterator<Item = Range<u32>> {
         let excess = self.mapped().saturating_sub(keeps);
         let free: u32 = self.map.whole_runs(1, u32::MAX).map(|run| run.end - run.start).sum();
@@ -91,7 +88,8 @@ impl<B: Backing> Pool<B> {
         self.map.whole_runs(1, u32::MAX).filter_map(move |run| {
             let stays = kept.min(run.end - run.start);
             kept -= stays;
-            let rest = run.start + stays..run.end;
+            let hidden = &self.purge.hidden;
+            let rest = hidden.ceil(run.start + stays)..hidden.floor(run.end);
             (!rest.is_empty()).then_some(rest)
         })
     }

@@ -1,9 +1,9 @@
 //! What a core dump has.
 
-use super::super::fake::Fault;
-use super::super::world::{World, holds};
+use super::super::fake::{Fake, Fault};
+use super::super::world::{World, config, holds};
 use super::ANY;
-use crate::units::{HUGE_PAGES, PageId};
+use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 /// Huge blocks that no dump has.
 fn hidden(world: &World) -> u32 {
@@ -65,6 +65,30 @@ fn where_no_mapping_can_be_split_all_is_dumped() {
     assert_eq!(hidden(&world), 0);
     world.zone.free(block);
     world.assert_sound();
+}
+
+#[test]
+fn where_no_mapping_can_be_split_what_the_zone_reaches_for_is_dumped_too() {
+    let world = World::of(Fake::growing(16 * HUGE, 2 * HUGE), &config(16, |_| {}));
+    world.fake().shows.refuse(Fault::Nth(1));
+    let blocks = [world.plain(HUGE_PAGES), world.plain(4 * HUGE_PAGES)];
+    assert_eq!(hidden(&world), 0);
+    blocks.into_iter().for_each(|block| world.zone.free(block));
+}
+
+#[test]
+fn a_kernel_that_hides_nothing_is_asked_once() {
+    let fake = Fake::new(16 * HUGE);
+    fake.hides.refuse(Fault::Always);
+    let world = World::of(fake, &config(16, |_| {}));
+    let (hides, shows) = (world.fake().hides.made(), world.fake().shows.made());
+    for _ in 0..3 {
+        world.soil(world.plain(8 * HUGE_PAGES));
+        world.before_fork();
+        world.after_fork_in_parent();
+        world.zone.pool.hide_idle();
+    }
+    assert_eq!((world.fake().hides.made(), world.fake().shows.made()), (hides, shows));
 }
 
 #[test]

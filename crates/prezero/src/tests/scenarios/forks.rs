@@ -308,3 +308,20 @@ fn a_block_whose_clearing_met_a_fork_is_cleared_again() {
     assert!(is_zero(&world.zone, &block));
     world.zone.free(block);
 }
+
+#[test]
+fn the_child_makes_what_was_hidden_absent_in_as_few_calls_as_there_are_runs() {
+    let world = World::new(32);
+    let (low, kept) = (world.plain(8 * HUGE_PAGES), world.plain(HUGE_PAGES));
+    let high = world.plain(16 * HUGE_PAGES);
+    [low, high].into_iter().for_each(|block| world.soil(block));
+    world.before_fork();
+    world.fake().fork();
+    world.after_fork_in_child();
+    let before = world.fake().releases.made();
+    world.zone.take_over();
+    assert_eq!(world.fake().releases.made() - before, 2, "one on each side of what is in use");
+    assert_eq!(world.tally().dirty, 0);
+    world.zone.free(kept);
+    world.assert_sound();
+}

@@ -233,3 +233,18 @@ fn a_block_that_grows_gets_a_place_and_room_behind_it() {
     world.soil(block);
     world.assert_sound();
 }
+
+#[test]
+fn a_zone_in_large_units_that_retreats_serves_what_it_kept() {
+    for left in [2, 5] {
+        let world = World::new(HUGES as usize).in_units(3);
+        let used = world.plain(HUGE_PAGES);
+        world.shrink(left * HUGE);
+        let kept = mapped(&world) as u32 - 1;
+        assert!(kept < HUGES - 3, "{kept}");
+        let blocks: Vec<_> = (0..kept).map(|_| world.plain(HUGE_PAGES)).collect();
+        assert!(blocks.iter().all(|block| !world.fake().is_hidden(block.first())));
+        blocks.into_iter().chain([used]).for_each(|block| world.zone.free(block));
+        world.assert_sound();
+    }
+}
