@@ -316,18 +316,19 @@ impl Reservation {
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
     }
 
-    /// Undoes [`hide`](Self::hide), all of it also where the kernel refuses a part.
+    /// Undoes [`hide`](Self::hide). Where the kernel refuses one call the other is made all the same.
     ///
     /// # Errors
-    /// As for [`hide`](Self::hide). `INVAL`: from a kernel that hides nothing from children.
+    /// As for [`hide`](Self::hide), and `INVAL` from a kernel that hides nothing from children: `NOMEM` or `AGAIN` where
+    /// either call said so.
     pub fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
-        // SAFETY: as above.
-        let told = [Advice::LinuxDoDump, Advice::LinuxKeepOnFork]
-            .map(|advice| unsafe { madvise(self.at(offset, len), len, advice) });
-        told.into_iter()
-            .find(|told| matches!(told, Err(Errno::NOMEM | Errno::AGAIN)))
-            .unwrap_or(told[1])
+        let told = [Advice::LinuxDoDump, Advice::LinuxKeepOnFork].map(|advice| {
+            // SAFETY: as above.
+            unsafe { madvise(self.at(offset, len), len, advice) }
+        });
+        let lacking = |told: &Result<(), Errno>| matches!(told, Err(Errno::NOMEM | Errno::AGAIN));
+        told.into_iter().find(lacking).unwrap_or(told[0].and(told[1]))
     }
 
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its

@@ -213,6 +213,10 @@ impl<B: Backing> Pool<B> {
     /// another thread may read as soon as it has mapped them again.
     fn unmap_absent(&self, huge: Range<u32>) {
         let span = pages(&huge);
+        // Looked at before too: what is out of the map no request finds.
+        if !self.map.all(span, PageState::Absent) {
+            return;
+        }
         let Some(run) = self.map.take(span) else { return };
         if self.map.all(span, PageState::Absent) {
             self.purge.unmapped.bits.set(huge.clone());
