@@ -59,7 +59,7 @@ impl World {
         World { zone, scrubber }
     }
 
-    /// Hides its memory in units of so many huge blocks from now on. Nothing of it is in use.
+    /// Hides its memory in units of `unit` huge blocks from now on. Nothing of it is in use.
     pub(super) fn in_units(mut self, unit: u32) -> World {
         let mapped = (self.fake().mapped() / HUGE) as u32;
         let huge = self.zone.pages() / HUGE_PAGES;

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     impl Hidden {
-        /// As in a larger zone: all that lies before `mapped` is hidden, in units of so many huge blocks.
+        /// As in a larger zone: all that lies before `mapped` is hidden, in units of `unit` huge blocks.
         pub(crate) fn in_units(unit: u32, huge: u32, mapped: u32) -> Hidden {
             let units = Bits::new(huge.div_ceil(unit)).unwrap();
             units.set(0..mapped.div_ceil(unit));
