@@ -62,7 +62,7 @@ check: lint ## what a laptop runs: lint, unit and model tests
 
 # A line with & builds or waits, and needs no idle CPU and no broker: it runs beside the others.
 define TESTS
-& RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
+& RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero -p prezero-pool --lib --release
 & tests/public.py
 & tests/crate.sh
 & tests/book.sh

@@ -52,6 +52,9 @@ else
 fi
 file=server.rs
 prints '^200 MiB in answers, [1-9][0-9]* MiB were zero already'
+# A reset of each kind, small: the figures are for a look, that each way runs is the test.
+cargo run --quiet --release -p prezero-pool --example image 32 100 8 >"$dir/said" 2>"$dir/err" || fail "image: $(tail -n 5 "$dir/err")"
+[ "$(grep -cE '^(madvise|memset|pool, (told|found)) .*( +[0-9.]+){6}$' "$dir/said")" = 5 ] || fail "image says $(cat "$dir/said")"
 file=pmr.cpp
 if has c++ && has pkg-config; then
     make --no-print-directory install DESTDIR="$dir/root" PREFIX=/usr >"$dir/log" 2>&1 || fail "make install: $(tail -n 5 "$dir/log")"

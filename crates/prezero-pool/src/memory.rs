@@ -1,0 +1,121 @@
+//! Where the slots lie, and the calls that make one zero: all of the crate's unsafe code but the owners' promises.
+//!
+//! A method that changes a slot takes the [`Held`] of it: that no other code uses the slot meanwhile is the promise of
+//! [`Bits`](crate::bits::Bits), which makes one `Held` of a slot at a time. A pool's `Held` stays in the pool.
+
+use std::ptr::NonNull;
+
+use prezero_sys::memory::{Errno, GRAIN, Reservation, promises};
+use prezero_sys::process;
+use rustix::mm::{MprotectFlags, mprotect};
+
+use crate::bits::{Bits, Held};
+
+/// The slots' memory: a guard, a slot, a guard, a slot, and so on to the last guard.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    reservation: Reservation,
+    /// Bytes of a slot, and from one slot to the next.
+    bytes: usize,
+    stride: usize,
+}
+
+impl Memory {
+    /// Reserves `slots` of `bytes` each with `guard` bytes around each, all rounded up to pages.
+    ///
+    /// # Errors
+    /// `INVAL` for slots of no byte, `NOMEM` for more than the address space or a limit has, `NOSYS` where memory that was
+    /// given back is not zero.
+    pub(crate) fn new(slots: usize, bytes: usize, guard: usize) -> Result<Memory, Errno> {
+        let round = |bytes: usize| bytes.checked_next_multiple_of(GRAIN).ok_or(Errno::NOMEM);
+        let (bytes, guard) = (round(bytes)?, round(guard)?);
+        let stride = bytes.checked_add(guard).ok_or(Errno::NOMEM)?;
+        let len = stride.checked_mul(slots).and_then(|len| len.checked_add(guard));
+        if bytes == 0 || !promises::releases_to_zero() {
+            return Err(if bytes == 0 { Errno::INVAL } else { Errno::NOSYS });
+        }
+        let reservation = Reservation::new(len.ok_or(Errno::NOMEM)?, GRAIN)?;
+        for nth in (0..=slots).filter(|_| guard > 0) {
+            // SAFETY: inside the reservation, which no other code has seen; the guards are no part of a slot.
+            unsafe {
+                let first = reservation.base().add(nth * stride);
+                mprotect(first.as_ptr().cast(), guard, MprotectFlags::empty())?;
+            }
+        }
+        Ok(Memory { reservation, bytes, stride })
+    }
+
+    /// Pages of a slot.
+    pub(crate) fn pages(&self) -> usize {
+        self.bytes / GRAIN
+    }
+
+    /// Where a slot begins in the reservation.
+    fn offset(&self, held: &Held) -> usize {
+        self.stride * held.slot() + (self.stride - self.bytes)
+    }
+
+    /// The number of the slot that begins there.
+    pub(crate) fn slot_at(&self, address: NonNull<u8>) -> Option<usize> {
+        let guard = self.stride - self.bytes;
+        let first = self.reservation.base().addr().get() + guard;
+        let offset = address.addr().get().checked_sub(first)?;
+        let begins = offset.is_multiple_of(self.stride) && offset < self.reservation.len() - guard;
+        begins.then_some(offset / self.stride)
+    }
+
+    /// Where a slot begins.
+    pub(crate) fn address(&self, held: &Held) -> NonNull<u8> {
+        // SAFETY: a slot lies inside the reservation.
+        unsafe { self.reservation.base().add(self.offset(held)) }
+    }
+
+    /// What a slot holds.
+    pub(crate) fn content<'a>(&'a self, held: &'a Held) -> &'a [u8] {
+        // SAFETY: mapped for the life of `self` and readable; the holder alone writes, by a unique borrow of `held`.
+        unsafe { std::slice::from_raw_parts(self.address(held).as_ptr(), self.bytes) }
+    }
+
+    /// The same, to write to.
+    pub(crate) fn content_mut<'a>(&'a self, held: &'a mut Held) -> &'a mut [u8] {
+        // SAFETY: as above, and the borrow of `held` is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.address(held).as_ptr(), self.bytes) }
+    }
+
+    /// Makes a page of a slot zero, by stores.
+    pub(crate) fn clear(&self, held: &mut Held, page: usize) {
+        self.content_mut(held)[page * GRAIN..][..GRAIN].fill(0);
+    }
+
+    /// Gives a slot's memory back to the kernel. The slot is zero then.
+    ///
+    /// # Errors
+    /// `INVAL` where part of it is locked in memory: it may be other than zero.
+    pub(crate) fn release(&self, held: &mut Held) -> Result<(), Errno> {
+        // SAFETY: the slot is in hand, and nothing relies on what it held.
+        unsafe { self.reservation.release(self.offset(held), self.bytes) }
+    }
+
+    /// Marks the pages of a slot that may be other than zero, for they are resident. False where the kernel cannot say
+    /// that: an absent page may lie in swap.
+    pub(crate) fn find(&self, held: &Held, touched: &Bits) -> bool {
+        let mut pages = vec![0; self.pages()];
+        let swap = process::has_swap();
+        if swap || self.reservation.residency(self.offset(held), &mut pages).is_err() {
+            return false;
+        }
+        let resident = pages.iter().enumerate().filter(|(_, state)| **state & 1 != 0);
+        resident.for_each(|(page, _)| touched.mark(page));
+        true
+    }
+}
+
+/// Keeps the program's signal handlers off the calling thread.
+pub(crate) fn block_signals() {
+    let mut all = std::mem::MaybeUninit::uninit();
+    // SAFETY: filled before it is read; libc keeps its own signals unblocked.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    }
+}
