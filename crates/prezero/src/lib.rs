@@ -82,6 +82,11 @@
 //! A [`Heap`] is a zone whose blocks are known by their addresses alone, as `malloc` and `free` have them. [`Global`]
 //! is one, with an inner allocator for small blocks, behind `#[global_allocator]`.
 //!
+//! # A pool
+//!
+//! A [`Pool`] has slots of one size at addresses that stay, and makes zero in idle time what their owners wrote: for memories
+//! of Wasm instances and of virtual machines. It is a crate of its own, `prezero-pool`, with its own contract.
+//!
 //! # What safe code cannot do
 //!
 //! Safe code cannot make a zone hand out a page twice, or a page as zero that is not:
@@ -191,10 +196,9 @@ pub use {
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
     mem::backing::{Anonymous, Backing},
     prezero_host::{Size, Topology},
+    prezero_pool::{Pool, PoolStats, Slot},
     scrubd::allow_scrubd,
-    zone::check::Flaw,
-    zone::resize::Grown,
-    zone::{Zone, ZoneError},
+    zone::{Zone, ZoneError, check::Flaw, resize::Grown},
 };
 
 /// What prezero's own commands and libraries share with it. No part of the API: it changes without notice.
