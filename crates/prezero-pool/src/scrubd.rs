@@ -19,14 +19,14 @@ use crate::memory::block_signals;
 use crate::slots::{After, Slots};
 
 /// The shortest sleep, and the longest from which no `give` wakes.
-/// Moved by: `examples/wasm`, instances a second.
+/// Moved by: `examples/image`, owner ms.
 const POLL_NS: u64 = 100_000;
 const POLL_MAX_NS: u64 = 5_000_000;
 /// The sleep after one that ended late, at most.
-/// Moved by: `examples/wasm` with more threads than CPUs.
+/// Moved by: `examples/image` beside busy CPUs.
 const BACKOFF_MAX_NS: u64 = 64_000_000;
 /// A sleep, or a clear, that took so much longer than it should lost its CPU.
-/// Moved by: `examples/wasm` with more threads than CPUs.
+/// Moved by: `examples/image` beside busy CPUs.
 const LATE_NS: u64 = 1_000_000;
 /// After this time without work a `give` wakes.
 /// Fixed: a wake a second costs nothing.
