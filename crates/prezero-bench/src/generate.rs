@@ -15,7 +15,7 @@ pub struct Generate {
     folder: PathBuf,
 }
 
-/// `prezero bench` is completed by the function of `prezero-bench`, in whose name clap doubles the underscore.
+/// The function of `prezero-bench` completes `prezero bench`. clap writes two underscores for the dash in its name.
 const BASH: &str = r#"
 _prezero_with_bench() {
     if [ "${COMP_WORDS[1]}" != bench ] || [ "$COMP_CWORD" -lt 2 ]; then

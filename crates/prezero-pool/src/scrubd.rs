@@ -25,7 +25,7 @@ const POLL_MAX_NS: u64 = 5_000_000;
 /// The sleep after one that ended late, at most.
 /// Moved by: `examples/image` beside busy CPUs.
 const BACKOFF_MAX_NS: u64 = 64_000_000;
-/// A sleep, or a clear, that took so much longer than it should lost its CPU.
+/// A sleep or a clear that took this much too long lost its CPU.
 /// Moved by: `examples/image` beside busy CPUs.
 const LATE_NS: u64 = 1_000_000;
 /// After this time without work a `give` wakes.

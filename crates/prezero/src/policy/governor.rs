@@ -18,8 +18,8 @@ use crate::policy::size::{Size, TRIAL_NS, ready_blocks};
 /// program's pauses, and short beside what a person notices.
 /// Moved by: tests of `governor`, `bench waste`.
 const WINDOW_NS: u64 = 100_000_000;
-/// Idle CPU time that one spared unit of the program's time buys. A block whose lines lie in
-/// another core's cache costs about so much more to clear.
+/// Idle CPU time that scrubd may spend to spare the program one unit of its time. A clear of lines in another core's
+/// cache costs about that factor more.
 /// Moved by: `bench waste`, counter `asides`.
 const IDLE_CPU: f64 = 4.0;
 /// What a request pays to clear a page, ns, as long as no clear was timed.
@@ -304,7 +304,7 @@ fn blocks_of(class: Class, ahead: u64, target: u64, wanted: u64) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::policy::size::{RETRY_FIRST, RETRY_LAST};
+    use crate::policy::size::{FULL_NS, RETRY_FIRST, RETRY_LAST};
 
     /// CPU time of the looks of a burst.
     const LOOKS_NS: u64 = 40_000;
@@ -396,7 +396,7 @@ mod tests {
         let mut world = World::new(0);
         world.windows(5, &[LARGE], 0.0);
         assert!(!world.opens(LARGE));
-        assert!(world.cost_ns as f64 <= 2.0 * 1e7, "{} ns", world.cost_ns);
+        assert!(world.cost_ns as f64 <= 2.0 * FULL_NS, "{} ns", world.cost_ns);
         let before = world.cost_ns;
         world.windows(1000, &[LARGE], 0.0);
         let share = (world.cost_ns - before) as f64 / 100e9;

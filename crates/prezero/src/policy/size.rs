@@ -11,7 +11,7 @@ use crate::class::{Band, Class};
 
 /// The balance of a new band, and the most that any has: CPU time, ns. scrubd has to learn when its blocks come.
 /// Moved by: `bench waste --only once,bursty-64m`, `prezero bench short`.
-const FULL_NS: f64 = 1e7;
+pub(crate) const FULL_NS: f64 = 1e7;
 /// The balance of a band that is tried again, ns.
 /// Moved by: `bench waste --only hostile`.
 pub(crate) const TRIAL_NS: f64 = 1.25e6;

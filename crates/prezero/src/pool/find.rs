@@ -168,20 +168,13 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn find_absent(&self, most: u64) -> Option<Span> {
         let pages = 1 << most.clamp(u64::from(SLICE), u64::from(HUGE_PAGES / 2)).ilog2();
         let best = self.best(pages, Order::MIN, Price::BENEATH)?;
-        self.idle_within(best.span, PageState::Absent, most, |_| true)
+        self.idle_within(best.span, PageState::Absent, most)
     }
 
-    /// The first free memory in `state` within a span, if its huge block `fits`: at most `most` pages, or one slice.
-    pub(crate) fn idle_within(
-        &self,
-        span: Span,
-        state: PageState,
-        most: u64,
-        fits: impl Fn(Option<Tick>) -> bool,
-    ) -> Option<Span> {
+    /// The first free memory in `state` within a span: at most `most` pages, or one slice.
+    pub(crate) fn idle_within(&self, span: Span, state: PageState, most: u64) -> Option<Span> {
         let found = self.map.find_free(span, state)?;
         let most = (most.min(u64::from(HUGE_PAGES)) as u32 / SLICE * SLICE).max(SLICE);
-        let fits = fits(self.map.freed_at(found.first.huge() as u32));
-        fits.then(|| found.front(found.pages.min(most)))
+        Some(found.front(found.pages.min(most)))
     }
 }

@@ -289,7 +289,7 @@ impl<T: Thread> Scrubber<T> {
         let rest = Ticks::rounded_up(if is_idle { REST_NS } else { HOT_NS });
         let lack = target.checked_sub(zero).filter(|&lack| lack > 0)?;
         let span = zone.pool.find_idle(start.pages(), Dirty, None, rested(tick, rest))?;
-        let span = zone.pool.idle_within(span, Dirty, lack, |_| true);
+        let span = zone.pool.idle_within(span, Dirty, lack);
         let span = span.filter(|span| u64::from(span.pages) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
