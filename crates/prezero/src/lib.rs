@@ -127,7 +127,7 @@
 //! | `map` | which slices are free and what each holds; the search |
 //! | `pool` | free memory: how a run is taken, isolated for scrubd, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU remembers and counts |
-//! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
+//! | `policy` | which size classes are scrubbed and how much (`size`, `governor`), and when (`pacer`, `backoff`, `decay`) |
 //! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work; what it may touch is `zone/isolate.rs` |

@@ -1,6 +1,6 @@
 //! A zone at one moment: the sum over all CPUs' counters, and gauges.
 
-use crate::count::counters::{COUNT, Counter, Counters, Definition, Unit, Value};
+use crate::count::counters::{COUNT, Counter, Definition, Unit, Value};
 use crate::units::MAX_ORDER;
 
 /// What the pages of a free block in the map have in common.
@@ -93,14 +93,6 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
-    /// Sums the counters of all CPUs.
-    pub fn gather<'a>(
-        counters: impl IntoIterator<Item = &'a Counters>,
-        gauges: Gauges,
-    ) -> Snapshot {
-        Snapshot { counters: Counters::sums(counters), gauges }
-    }
-
     /// A counter's sum, in its unit.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
@@ -144,24 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_sums_the_cpus() {
-        let cpus = [Counters::new(), Counters::new(), Counters::new()];
-        cpus[0].bump(Counter::Hits);
-        cpus[2].add(Counter::Hits, 41);
-
-        let snapshot = Snapshot::gather(&cpus, Gauges::default());
-
-        assert_eq!(snapshot.get(Counter::Hits), 42);
-        assert_eq!(snapshot.get(Counter::Misses), 0);
-    }
-
-    #[test]
     fn delta_subtracts_counters_and_keeps_the_later_gauges() {
-        let cpu = Counters::new();
-        cpu.add(Counter::Frees, 5);
-        let earlier = Snapshot::gather([&cpu], Gauges { allocated_bytes: 10, ..Gauges::default() });
-        cpu.add(Counter::Frees, 7);
-        let later = Snapshot::gather([&cpu], Gauges { allocated_bytes: 20, ..Gauges::default() });
+        let seen = |frees, allocated_bytes| {
+            let mut seen = Snapshot::default();
+            seen.counters[Counter::Frees as usize] = frees;
+            seen.gauges.allocated_bytes = allocated_bytes;
+            seen
+        };
+        let (earlier, later) = (seen(5, 10), seen(12, 20));
 
         let delta = later.delta(&earlier);
 

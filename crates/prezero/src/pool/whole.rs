@@ -9,7 +9,7 @@ use crate::clock::{Clock, LastTick};
 use crate::config::Config;
 use crate::config::ablation::{Ablation, Mechanism};
 use crate::count::counters::Counters;
-use crate::inplace::{build_in, field_of};
+use crate::inplace::build_in;
 use crate::map::Map;
 use crate::mem::backing::{Backing, Memory};
 use crate::mem::bits::Bits;
@@ -52,46 +52,13 @@ pub(crate) struct Fresh {
     pub(crate) thin_row: ThinRow,
 }
 
-impl Purge {
-    /// In its slot. Where a later part of the pool fails, some pages of records are lost.
-    #[inline(never)]
-    fn build(
-        slot: &mut MaybeUninit<Purge>,
-        huge: u32,
-        mapped: u32,
-        config: &Config,
-    ) -> Result<(), Errno> {
-        let (hidden, unmapped) = (Hidden::new(huge)?, Unmapped::new(huge, mapped)?);
-        debug_assert_eq!(hidden.ceil(mapped).min(huge), mapped, "whole units are mapped");
-        build_in!(
-            slot,
-            Purge {
-                hidden: hidden,
-                unmapped: unmapped,
-                allowance: AtomicU32::new(u32::MAX),
-                peak: AtomicU32::new(0),
-                no_move: NoMove::new(config),
-            }
-        );
-        Ok(())
-    }
-}
-
-impl Fresh {
-    fn new(huge: u32, small: u32, config: &Config) -> Result<Fresh, Errno> {
-        let in_small = Bits::new(huge)?;
-        in_small.set(0..small);
-        Ok(Fresh { in_small, huge: config.huge, thin_row: ThinRow::new() })
-    }
-}
-
 /// See the module above.
 pub(crate) struct Pool<B> {
     pub(crate) memory: Memory<B>,
     pub(crate) map: Map,
     pub(crate) scrubbing: Scrubbing,
     pub(crate) clock: Clock,
-    /// Counts of this pool; any CPU adds to them, rarely.
+    /// Counts of this pool, to which any CPU adds rarely, and of scrubd.
     pub(crate) counters: Counters,
     pub(crate) freed: Freed,
     pub(crate) purge: Purge,
@@ -116,9 +83,18 @@ impl<B: Backing> Pool<B> {
     ) -> Result<&'a mut Pool<B>, Errno> {
         let memory = Memory::new(backing);
         let huge = memory.pages / HUGE_PAGES;
-        let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
-        let fresh = Fresh::new(huge, (memory.backing().small() / HUGE) as u32, config)?;
-        Purge::build(field_of!(slot, purge), huge, mapped, config)?;
+        let blocks = |bytes: usize| ((bytes / HUGE) as u32).min(huge);
+        let mapped = blocks(memory.backing().mapped());
+        let in_small = Bits::new(huge)?;
+        in_small.set(0..blocks(memory.backing().small()));
+        let purge = Purge {
+            hidden: Hidden::new(huge)?,
+            unmapped: Unmapped::new(huge, mapped)?,
+            allowance: AtomicU32::new(u32::MAX),
+            peak: AtomicU32::new(0),
+            no_move: NoMove::new(config),
+        };
+        debug_assert_eq!(purge.hidden.ceil(mapped).min(huge), mapped, "whole units are mapped");
         let map = Map::new(huge)?;
         let pool = build_in!(
             slot,
@@ -129,11 +105,12 @@ impl<B: Backing> Pool<B> {
                 clock: Clock::new(now_ns),
                 counters: Counters::new(),
                 freed: Freed::default(),
-                fresh: fresh,
+                purge: purge,
+                fresh: Fresh { in_small, huge: config.huge, thin_row: ThinRow::new() },
                 remapped: AtomicU32::new(0),
                 came_back: CameBack::new(),
                 without: config.without,
-            } and built { purge }
+            }
         );
         pool.hide_new(&(0..mapped));
         pool.map.put(Run::taken(pages_of(&(0..mapped))));

@@ -159,7 +159,7 @@ impl<T: Thread> Scrubber<T> {
         let spent_before = self.may_spend();
         self.plan = self.governor.observe(now.ns, zone.seen());
         if spent_before && !self.may_spend() {
-            zone.waker.counters.bump(Counter::Asides);
+            zone.pool.counters.bump(Counter::Asides);
         }
         let target = self.plan.target.min(zone.tuning.stock_pages());
         zone.waker.target.store(target, Relaxed);
@@ -178,7 +178,7 @@ impl<T: Thread> Scrubber<T> {
         if wait > PACE_GRAIN_NS {
             return Some(Step::Paced(wait));
         }
-        let counters = &zone.waker.counters;
+        let counters = &zone.pool.counters;
         let before = counters.get(Counter::ScrubbedBytes);
         let room = zone.room(calls);
         let made = self
@@ -327,7 +327,7 @@ impl<T: Thread> Scrubber<T> {
         set: usize,
     ) -> Step {
         let began = self.thread.cpu_ns();
-        let counters = &zone.waker.counters;
+        let counters = &zone.pool.counters;
         let engine = zone.clearing.scrub(set);
         zone.pool.clear_isolated(&mut isolated, engine);
         let step = outcome(zone);
@@ -355,7 +355,7 @@ impl<T: Thread> Scrubber<T> {
         } else {
             0
         };
-        let counters = &zone.waker.counters;
+        let counters = &zone.pool.counters;
         outcome(zone);
         zone.publish(isolated, Remembers::Nobody);
         zone.pool.lazy_free_excess(span);
@@ -375,6 +375,6 @@ fn outcome(zone: &Zone<impl Backing>) -> Step {
     if !zone.pool.is_wanted() {
         return Step::Worked;
     }
-    zone.waker.counters.bump(Counter::Aborts);
+    zone.pool.counters.bump(Counter::Aborts);
     Step::Nap
 }

@@ -239,7 +239,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         let waited = thread::futex_wait(&self.zone.waker.word, state, ns);
         self.zone.waker.word.store(AWAKE, SeqCst);
-        self.zone.waker.counters.bump(Counter::ScrubdWakeups);
+        self.zone.pool.counters.bump(Counter::ScrubdWakeups);
         let slept = self.zone.pool.clock.now_ns() - began;
         let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
         // As far as is known without a look.
@@ -271,7 +271,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         self.mood = mood;
         if matches!(mood, Throttle::Crowded | Throttle::Unsure) {
-            self.zone.waker.counters.bump(Counter::BusyLooks);
+            self.zone.pool.counters.bump(Counter::BusyLooks);
         }
         self.scrubber.step(self.zone, mood)
     }
@@ -299,7 +299,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Counts the CPU time until now, and what of it went into looking for something to clear: all that is nothing
     /// else.
     fn count_cpu_ns(&mut self, cpu_ns: u64) {
-        let counters = &self.zone.waker.counters;
+        let counters = &self.zone.pool.counters;
         counters.add(Counter::ScrubdCpuNs, cpu_ns - self.counted);
         let work = counters.get(Counter::ScrubCpuNs);
         let other_ns = work + self.scrubber.apart_ns() + self.measured;

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 use prezero_sys::{birth, sandbox};
 
-use crate::count::counters::Counters;
 use crate::count::snapshot::Snapshot;
 use crate::units::PAGE;
 
@@ -103,8 +102,6 @@ pub(crate) struct Waker {
     pub(crate) left: AtomicPtr<c_void>,
     /// Zero pages that the governor wants in the map.
     pub(crate) target: AtomicU64,
-    /// scrubd's own counters; no other thread writes them.
-    pub(crate) counters: Counters,
 }
 
 impl Waker {
@@ -126,7 +123,6 @@ impl Waker {
             moved: AtomicU32::new(0),
             left: AtomicPtr::new(std::ptr::null_mut()),
             target: AtomicU64::new(0),
-            counters: Counters::new(),
         }
     }
 

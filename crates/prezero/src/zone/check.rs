@@ -1,7 +1,7 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::clear::Cache;
-use crate::count::counters::{Counter, Counters};
+use crate::count::counters::Counter;
 use crate::count::snapshot::{FreeState, Gauges, Snapshot};
 use crate::map::state::{PageState, Tally};
 use crate::mem::backing::Backing;
@@ -29,20 +29,14 @@ impl<B: Backing> Zone<B> {
     /// microseconds for each GiB in use.
     pub fn snapshot(&self) -> Snapshot {
         self.take_over();
-        Snapshot::gather(self.all_counters(), self.gauges())
-    }
-
-    /// The counters of all CPUs, of scrubd and of the pool.
-    pub(crate) fn all_counters(&self) -> impl Iterator<Item = &Counters> {
-        let others = [&self.waker.counters, &self.pool.counters];
-        self.cpus.iter().map(|cpu| &cpu.counters).chain(others)
+        Snapshot { counters: self.counts(), gauges: self.gauges() }
     }
 
     /// The counters, and what a clear and a fault cost: all that a report needs, without a walk of free memory.
     pub fn stats(&self) -> Snapshot {
         self.take_over();
         let gauges = Gauges { never_scrubs: self.never_scrubs(), ..self.prices() };
-        Snapshot::gather(self.all_counters(), gauges)
+        Snapshot { counters: self.counts(), gauges }
     }
 
     /// scrubd calls `listener` with the counters now and then, and before it sleeps for long. The first one stays.
@@ -104,8 +98,8 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let timed =
             per_page(self.counted(Counter::TimedClearNs), self.counted(Counter::TimedClearBytes));
-        let own = |c| self.waker.counters.get(c);
-        let known = per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes));
+        let known =
+            per_page(self.counted(Counter::ScrubCpuNs), self.counted(Counter::ScrubbedBytes));
         match timed {
             0.0 => known,
             // It is wall time: a clear that was preempted must not count for many.

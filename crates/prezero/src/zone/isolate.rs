@@ -41,26 +41,22 @@ impl<B: Backing> Zone<B> {
     /// The sums that policy looks at.
     pub(crate) fn seen(&self) -> Sample {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
-        let (mut returned, mut absent, mut wasted) = (0, 0, 0);
+        let mut returned = 0;
         for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
-            let count = |c| cpu.counters.get(c);
-            absent += count(Counter::AbsentBytes);
-            wasted += count(Counter::WasteBytes);
         }
-        let own = |c| self.waker.counters.get(c);
-        let pages = |bytes: u64| bytes / PAGE as u64;
+        let pages = |c| self.counted(c) / PAGE as u64;
         Sample {
             demand,
             hits,
             free: u64::from(self.pool.map.sums.resident()),
             returned,
-            absent: pages(absent),
-            lost: pages(wasted + self.pool.counters.get(Counter::UnusedZeroBytes)),
-            scrubbed: pages(own(Counter::ScrubbedBytes)),
-            spent_ns: own(Counter::ScrubCpuNs),
-            look_ns: own(Counter::LookCpuNs),
+            absent: pages(Counter::AbsentBytes),
+            lost: pages(Counter::WasteBytes) + pages(Counter::UnusedZeroBytes),
+            scrubbed: pages(Counter::ScrubbedBytes),
+            spent_ns: self.counted(Counter::ScrubCpuNs),
+            look_ns: self.counted(Counter::LookCpuNs),
             clear_ns: self.clear_ns_per_page(),
         }
     }
@@ -156,7 +152,7 @@ impl<B: Backing> Zone<B> {
         if let Remembers::Cpu(cpu, class) = who {
             let is_zero = self.pool.map.all(block, PageState::Zero);
             if is_zero {
-                self.waker.counters.bump(Counter::Refiles);
+                self.pool.counters.bump(Counter::Refiles);
             }
             self.cpus[cpu].note_free(class, block.first, self.pool.clock.tick(), is_zero);
         }

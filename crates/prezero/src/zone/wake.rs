@@ -28,14 +28,17 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// What all CPUs counted of one kind.
+    /// What this process counted of one kind.
     pub(crate) fn counted(&self, counter: Counter) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+        let cpus = self.cpus.iter().map(|cpu| cpu.counters.get(counter));
+        let sum = cpus.sum::<u64>() + self.pool.counters.get(counter);
+        sum.saturating_sub(self.parents.get(counter))
     }
 
-    /// ZERO requests that this process had cleared in line; none while the counters are its parent's.
+    /// ZERO requests that this process had cleared in line.
     pub(crate) fn own_misses(&self) -> u64 {
-        if self.has_parents_stats() { 0 } else { self.counted(Counter::Misses) }
+        self.take_over();
+        self.counted(Counter::Misses)
     }
 
     /// How often scrubd ended for a call.
