@@ -5,7 +5,8 @@
 //! free are free together, so no code splits or merges. A thread that stops anywhere holds back only what it owns.
 //!
 //! A *summary* byte for each huge block says what a search may find there. It is set to what the descriptor says after
-//! every change, until both agree, so it may trail and is never wrong for good.
+//! every change, until both agree, so it may trail and is never wrong for good. A zone may be many times as large as the
+//! memory that it ever used, so a walk passes over words of summaries where nothing was ever free.
 //!
 //! The release operation on `free` publishes the records of a span with the span. So relaxed accesses to them suffice.
 
@@ -104,6 +105,8 @@ impl Masks {
 pub(crate) struct Map {
     huge: Meta<Huge>,
     summary: Meta<AtomicU64>,
+    /// A bit for each word of summaries: whether anything was ever free there. None is cleared again.
+    used: Meta<AtomicU64>,
     #[cfg(not(loom))]
     pub(crate) sums: Sums,
 }
@@ -111,9 +114,11 @@ pub(crate) struct Map {
 impl Map {
     /// A map of `huge` huge blocks, all in use.
     pub(crate) fn new(huge: u32) -> Result<Map, Errno> {
+        let words = huge.div_ceil(TOGETHER);
         Ok(Map {
             huge: Meta::new(huge as usize)?,
-            summary: Meta::new(huge.div_ceil(TOGETHER) as usize)?,
+            summary: Meta::new(words as usize)?,
+            used: Meta::new(words.div_ceil(u64::BITS) as usize)?,
             #[cfg(not(loom))]
             sums: Sums::new(),
         })
@@ -123,6 +128,7 @@ impl Map {
     pub(crate) fn put(&self, run: Run) {
         let mut sum = Tally::default();
         for (at, mask) in parts(run.into_span()) {
+            self.note_used(at as u32 / TOGETHER);
             let huge = &self.huge[at];
             sum = sum + self.masks(at).tally(mask);
             let was = huge.free.fetch_or(mask, SeqCst);
@@ -130,6 +136,14 @@ impl Map {
             self.sum_up(at);
         }
         self.add(sum);
+    }
+
+    /// Before the word's first summary is set, so that no walk that could see that passes over it.
+    fn note_used(&self, word: u32) {
+        let (used, bit) = (&self.used[(word / u64::BITS) as usize], 1 << (word % u64::BITS));
+        if used.load(Relaxed) & bit == 0 {
+            used.fetch_or(bit, SeqCst);
+        }
     }
 
     /// Takes a span if all of it is free; else takes nothing.

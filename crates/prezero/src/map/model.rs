@@ -16,6 +16,8 @@ mod vector {
 
     const HUGES: u32 = 20;
     const ALL: u32 = HUGES * SLICES;
+    /// Huge blocks of the largest zone.
+    const FAR: u32 = 2 << 20;
 
     /// A slice as the model knows it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,6 +156,30 @@ mod vector {
                 apply(&map, &mut model, op);
                 check(&map, &model);
             }
+        }
+
+        /// Free memory in a zone of 4 TiB is found wherever it lies, and what was free once is no more.
+        #[test]
+        fn what_is_free_is_found_far_from_the_rest(
+            free in prop::collection::btree_map(0..FAR / 4, 1..4 * SLICES, 0..12),
+            gone in prop::collection::btree_set(0..FAR / 4, 0..3),
+        ) {
+            let map = Map::new(FAR).unwrap();
+            let runs: Vec<Span> = free.iter().map(|(&at, &len)| span(at * 4 * SLICES, len)).collect();
+            runs.iter().for_each(|&run| map.put(Run::taken(run)));
+            for huge in gone.iter().filter(|huge| !free.contains_key(huge)) {
+                let run = span(huge * 4 * SLICES, 1);
+                map.put(Run::taken(run));
+                prop_assert!(map.take(run).is_some());
+            }
+            prop_assert!(map.free_runs().eq(runs.iter().copied()));
+            let whole = runs.iter().map(|run| run.first.huge() as u32..run.end() / HUGE_PAGES);
+            let whole: Vec<_> = whole.filter(|run| !run.is_empty()).collect();
+            prop_assert!(map.whole_runs(1, u32::MAX).eq(whole));
+            let wanted = Wanted { pages: SLICE, align: Order::SLICE, price: Price::BENEATH, places: FAR };
+            let best = map.best(wanted).map(|best| best.span.first);
+            prop_assert_eq!(best.is_some(), !runs.is_empty());
+            prop_assert!(best.is_none_or(|first| map.is_free(Span::new(first, SLICE))));
         }
 
         /// The walk over long runs tells each place of `least` huge blocks once at least, whatever the parts.

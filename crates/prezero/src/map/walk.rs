@@ -41,9 +41,23 @@ impl Map {
                 let found = at + found.trailing_zeros() / 8;
                 return (found < range.end).then_some(found);
             }
-            at = (at / TOGETHER + 1) * TOGETHER;
+            let next = at / TOGETHER + 1;
+            // Where nothing was ever free no bit is set.
+            at = TOGETHER * if turn == 0 { self.next_used(next)? } else { next };
         }
         None
+    }
+
+    /// The first word of summaries, from `word` on, where anything was ever free.
+    fn next_used(&self, word: u32) -> Option<u32> {
+        let (mut at, mut skip) = (word / u64::BITS, word % u64::BITS);
+        loop {
+            let used = self.used.get(at as usize)?.load(SeqCst) >> skip << skip;
+            if used != 0 {
+                return Some(at * u64::BITS + used.trailing_zeros());
+            }
+            (at, skip) = (at + 1, 0);
+        }
     }
 
     /// The runs of at least `least` huge blocks that are free whole, lowest first. A run of more than `most` comes in

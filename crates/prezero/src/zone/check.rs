@@ -98,8 +98,8 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let timed =
             per_page(self.counted(Counter::TimedClearNs), self.counted(Counter::TimedClearBytes));
-        let known =
-            per_page(self.counted(Counter::ScrubCpuNs), self.counted(Counter::ScrubbedBytes));
+        let own = |c| self.pool_counted(c);
+        let known = per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes));
         match timed {
             0.0 => known,
             // It is wall time: a clear that was preempted must not count for many.

@@ -3,8 +3,7 @@
 use crate::class::{BANDS, Class};
 use crate::clock::{REST_NS, Tick, Ticks};
 use crate::count::counters::Counter;
-use crate::cpu::cache::CpuCache;
-use crate::cpu::hints::Hint;
+use crate::cpu::hints::{Hint, Rows};
 use crate::map::search::Price;
 use crate::map::state::PageState;
 use crate::mem::backing::Backing;
@@ -46,17 +45,19 @@ impl<B: Backing> Zone<B> {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
         }
-        let pages = |c| self.counted(c) / PAGE as u64;
+        let pages = |bytes: u64| bytes / PAGE as u64;
         Sample {
             demand,
             hits,
             free: u64::from(self.pool.map.sums.resident()),
             returned,
-            absent: pages(Counter::AbsentBytes),
-            lost: pages(Counter::WasteBytes) + pages(Counter::UnusedZeroBytes),
-            scrubbed: pages(Counter::ScrubbedBytes),
-            spent_ns: self.counted(Counter::ScrubCpuNs),
-            look_ns: self.counted(Counter::LookCpuNs),
+            absent: pages(self.counted(Counter::AbsentBytes)),
+            lost: pages(
+                self.counted(Counter::WasteBytes) + self.pool_counted(Counter::UnusedZeroBytes),
+            ),
+            scrubbed: pages(self.pool_counted(Counter::ScrubbedBytes)),
+            spent_ns: self.pool_counted(Counter::ScrubCpuNs),
+            look_ns: self.pool_counted(Counter::LookCpuNs),
             clear_ns: self.clear_ns_per_page(),
         }
     }
@@ -95,30 +96,36 @@ impl<B: Backing> Zone<B> {
         wanted: impl Fn(Class) -> usize,
     ) -> impl Iterator<Item = (usize, Class, usize)> {
         let rested = move |hint: Hint| hint.age(now) > Ticks::rounded_up(REST_NS);
-        self.rows_of_few(move |class| if class.order() >= start { wanted(class) } else { 0 })
-            .filter(move |&(cpu, class, _)| self.cpus[cpu].rows(class).hot_cold.hints().any(rested))
+        // Most rows have no such block, and to look for one costs less than to count zero ones.
+        self.rows_of_few(wanted, move |rows, class| {
+            class.order() >= start && rows.hot_cold.hints().any(rested)
+        })
     }
 
     /// Whether some CPU knows fewer zero blocks than `wanted` says.
     pub(crate) fn lacks_zero_hints(&self, wanted: impl Fn(Class) -> usize) -> bool {
-        self.rows_of_few(wanted).next().is_some()
+        self.rows_of_few(wanted, |_, _| true).next().is_some()
     }
 
     fn rows_of_few(
         &self,
         wanted: impl Fn(Class) -> usize,
+        fits: impl Fn(&Rows, Class) -> bool,
     ) -> impl Iterator<Item = (usize, Class, usize)> {
         let used = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used());
-        let pairs =
-            used.flat_map(|(number, cpu)| Class::largest_first().map(move |c| (number, cpu, c)));
-        pairs.filter_map(move |(number, cpu, class): (usize, &CpuCache, Class)| {
+        let pairs = used.flat_map(|(number, cpu)| {
+            Class::largest_first().map(move |class| (number, cpu.rows(class), class))
+        });
+        pairs.filter_map(move |(number, rows, class)| {
             let wanted = wanted(class);
+            if wanted == 0 || !fits(rows, class) {
+                return None;
+            }
             let is_zero = |hint: &Hint| {
                 let block = Span::new(hint.first, class.pages());
                 self.pool.map.is_free(block) && self.pool.map.all(block, PageState::Zero)
             };
-            let ready =
-                if wanted > 0 { cpu.rows(class).zero.hints().filter(is_zero).count() } else { 0 };
+            let ready = rows.zero.hints().filter(is_zero).count();
             (ready < wanted).then_some((number, class, ready))
         })
     }

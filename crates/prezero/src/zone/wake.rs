@@ -28,11 +28,15 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// What this process counted of one kind.
+    /// What this process counted on its CPUs of one kind.
     pub(crate) fn counted(&self, counter: Counter) -> u64 {
-        let cpus = self.cpus.iter().map(|cpu| cpu.counters.get(counter));
-        let sum = cpus.sum::<u64>() + self.pool.counters.get(counter);
+        let sum: u64 = self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum();
         sum.saturating_sub(self.parents.get(counter))
+    }
+
+    /// The same of a kind that the pool or scrubd counts.
+    pub(crate) fn pool_counted(&self, counter: Counter) -> u64 {
+        self.pool.counters.get(counter).saturating_sub(self.parents.get(counter))
     }
 
     /// ZERO requests that this process had cleared in line.
