@@ -18,7 +18,7 @@ use crate::pool::headroom::CameBack;
 use crate::pool::no_move::NoMove;
 use crate::pool::purge::hide::Hidden;
 use crate::pool::purge::pages as pages_of;
-use crate::pool::purge::unmap::Unmapped;
+use crate::pool::purge::unmap::Mapped;
 use crate::pool::scrubbing::Scrubbing;
 use crate::sync::AtomicU32;
 use crate::units::{HUGE, HUGE_PAGES};
@@ -34,8 +34,8 @@ pub(crate) struct Freed {
 pub(crate) struct Purge {
     /// Blocks that no child of a fork gets and no core dump has.
     pub(crate) hidden: Hidden,
-    /// Address space that the zone has not mapped.
-    pub(crate) unmapped: Unmapped,
+    /// Address space that the zone has mapped.
+    pub(crate) mapped: Mapped,
     /// Pages that may idle without being offered to the kernel.
     pub(crate) allowance: AtomicU32,
     /// The most pages that were in use when memory was needed.
@@ -89,7 +89,7 @@ impl<B: Backing> Pool<B> {
         in_small.set(0..blocks(memory.backing().small()));
         let purge = Purge {
             hidden: Hidden::new(huge)?,
-            unmapped: Unmapped::new(huge, mapped)?,
+            mapped: Mapped::new(huge, mapped)?,
             allowance: AtomicU32::new(u32::MAX),
             peak: AtomicU32::new(0),
             no_move: NoMove::new(config),

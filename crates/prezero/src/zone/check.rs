@@ -58,9 +58,9 @@ impl<B: Backing> Zone<B> {
     }
 
     fn gauges(&self) -> Gauges {
-        let zone_pages = self.pool.memory.pages - self.pool.purge.unmapped.pages();
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
-        let mut gauges = Gauges { zone_bytes: bytes(zone_pages), ..self.prices() };
+        let mut gauges =
+            Gauges { zone_bytes: bytes(self.pool.purge.mapped.pages()), ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
         let mut free = self.count_map(&mut gauges);
         if let Some(span) = self.pool.scrubbing.held() {

@@ -7,7 +7,7 @@
 //!
 //! A block that is not mapped, not yet or no more, is out of the map, so no code of the zone touches it, and the
 //! kernel may map others there. Before an address counts as the zone's, [`is_unmapped`](Pool::is_unmapped) is asked. The bit
-//! is set before the kernel gets the addresses, and cleared when they are the zone's.
+//! is cleared before the kernel gets the addresses, and set when they are the zone's.
 
 use std::ops::Range;
 
@@ -28,22 +28,22 @@ use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 const SLACK: u32 = 2;
 
 /// See the module.
-pub(crate) struct Unmapped {
+pub(crate) struct Mapped {
     bits: Bits,
     huge: AtomicU32,
     /// Not 0: the zone reaches no further.
     ended: AtomicU32,
 }
 
-impl Unmapped {
-    /// Of `huge` huge blocks all but the first `mapped`.
-    pub(crate) fn new(huge: u32, mapped: u32) -> Result<Unmapped, Errno> {
+impl Mapped {
+    /// Of `huge` huge blocks the first `mapped`.
+    pub(crate) fn new(huge: u32, mapped: u32) -> Result<Mapped, Errno> {
         let bits = Bits::new(huge)?;
-        bits.set(mapped..huge);
-        Ok(Unmapped { bits, huge: AtomicU32::new(huge - mapped), ended: AtomicU32::new(0) })
+        bits.set(0..mapped);
+        Ok(Mapped { bits, huge: AtomicU32::new(mapped), ended: AtomicU32::new(0) })
     }
 
-    /// Pages that are unmapped.
+    /// Pages that are mapped.
     pub(crate) fn pages(&self) -> u32 {
         self.huge.load(Relaxed) << HUGE_ORDER
     }
@@ -53,7 +53,7 @@ impl<B: Backing> Pool<B> {
     /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
     /// allow.
     pub(crate) fn shrink(&self, bytes: usize) {
-        self.purge.unmapped.ended.store(1, Relaxed);
+        self.purge.mapped.ended.store(1, Relaxed);
         self.beyond((bytes / HUGE) as u32).for_each(|huge| self.unmap(huge));
     }
 
@@ -61,7 +61,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn trim(&self) {
         let first = (self.memory.backing().mapped() / HUGE) as u32;
         let keeps = self.used().div_ceil(HUGE_PAGES).saturating_mul(2).max(first);
-        let may = self.purge.unmapped.ended.load(Relaxed) == 0 && !self.must_not_move();
+        let may = self.purge.mapped.ended.load(Relaxed) == 0 && !self.must_not_move();
         if may && self.mapped() > keeps.saturating_mul(SLACK) {
             self.trim_to(keeps);
         }
@@ -76,7 +76,7 @@ impl<B: Backing> Pool<B> {
 
     /// Huge blocks that the zone has mapped.
     fn mapped(&self) -> u32 {
-        self.memory.pages.saturating_sub(self.purge.unmapped.pages()) / HUGE_PAGES
+        self.purge.mapped.huge.load(Relaxed)
     }
 
     /// The highest free huge blocks, down to that number of mapped ones. Whole units: a part of one could not be
@@ -108,20 +108,17 @@ impl<B: Backing> Pool<B> {
 
     /// The runs of pages that are the zone's still: the first, and how many.
     pub(crate) fn mapped_runs(&self) -> impl Iterator<Item = Span> {
-        self.purge.unmapped.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
+        self.purge.mapped.bits.runs(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
     }
 
     /// Whether a page belongs to others now.
     pub(crate) fn is_unmapped(&self, page: PageId) -> bool {
-        self.purge.unmapped.bits.has(page.huge() as u32)
+        !self.purge.mapped.bits.has(page.huge() as u32)
     }
 
     /// Pages that are neither free in the map nor unmapped.
     pub(crate) fn used(&self) -> u32 {
-        self.memory
-            .pages
-            .saturating_sub(self.map.sums.free())
-            .saturating_sub(self.purge.unmapped.pages())
+        self.purge.mapped.pages().saturating_sub(self.map.sums.free())
     }
 
     /// Maps room for a block that no free memory of the zone holds. False: there is no room.
@@ -132,7 +129,7 @@ impl<B: Backing> Pool<B> {
         let aligned = (align.pages() / HUGE_PAGES).max(1);
         let length = pages.div_ceil(HUGE_PAGES);
         let had = self.mapped();
-        self.purge.unmapped.bits.runs(0..self.memory.pages >> HUGE_ORDER).any(|run| {
+        self.purge.mapped.bits.gaps(0..self.memory.pages >> HUGE_ORDER).any(|run| {
             let least = run.start.next_multiple_of(aligned) + length;
             least <= run.end
                 && self.map_more(run.start, least, least.max(run.start.saturating_add(had)))
@@ -148,7 +145,7 @@ impl<B: Backing> Pool<B> {
             return false;
         }
         // The first of these that is not mapped.
-        let Some(unmapped) = self.purge.unmapped.bits.runs(from..end(pages)).next() else {
+        let Some(unmapped) = self.purge.mapped.bits.gaps(from..end(pages)).next() else {
             return false;
         };
         self.map_more(unmapped.start, end(pages), end(pages.saturating_mul(2)))
@@ -164,11 +161,11 @@ impl<B: Backing> Pool<B> {
             self.purge.hidden.ceil(most).min(all),
         );
         let Some(unmapped) =
-            self.purge.unmapped.bits.runs(start..most).next().filter(|run| run.start == start)
+            self.purge.mapped.bits.gaps(start..most).next().filter(|run| run.start == start)
         else {
             return false;
         };
-        if self.purge.unmapped.ended.load(Relaxed) != 0 {
+        if self.purge.mapped.ended.load(Relaxed) != 0 {
             return false;
         }
         for end in [unmapped.end, unmapped.end.min(least)] {
@@ -178,14 +175,14 @@ impl<B: Backing> Pool<B> {
                 Ok(()) => {
                     self.note_fresh(pages(&huge));
                     self.hide_new(&huge);
-                    self.purge.unmapped.bits.clear(huge.clone());
-                    self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
+                    self.purge.mapped.bits.set(huge.clone());
+                    self.purge.mapped.huge.fetch_add(huge.len() as u32, Relaxed);
                     self.map.put(Run::taken(pages(&huge)));
                     return true;
                 }
                 // Another mapping, or another thread was faster.
                 Err(Errno::EXIST) => {}
-                Err(_) if end == least => self.purge.unmapped.ended.store(1, Relaxed),
+                Err(_) if end == least => self.purge.mapped.ended.store(1, Relaxed),
                 Err(_) => {}
             }
         }
@@ -196,17 +193,17 @@ impl<B: Backing> Pool<B> {
     fn unmap(&self, huge: Range<u32>) {
         let span = pages(&huge);
         let Some(run) = self.map.take(span) else { return };
-        self.purge.unmapped.bits.set(huge.clone());
+        self.purge.mapped.bits.clear(huge.clone());
         if self.memory.unmap(span).is_err() {
             // Too many mappings to split one: all is as it was.
-            self.purge.unmapped.bits.clear(huge);
+            self.purge.mapped.bits.set(huge);
             self.map.put(run);
             return;
         }
         // Nothing puts it back.
         let span = run.into_span();
         self.map.set(span, PageState::Remapped);
-        self.purge.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
+        self.purge.mapped.huge.fetch_sub(huge.end - huge.start, Relaxed);
     }
 
     /// Unmaps these huge blocks, if they are all free and absent. They stay absent, so that no record changes that
@@ -219,15 +216,15 @@ impl<B: Backing> Pool<B> {
         }
         let Some(run) = self.map.take(span) else { return };
         if self.map.all(span, PageState::Absent) {
-            self.purge.unmapped.bits.set(huge.clone());
-            self.purge.unmapped.huge.fetch_add(huge.len() as u32, Relaxed);
+            self.purge.mapped.bits.clear(huge.clone());
+            self.purge.mapped.huge.fetch_sub(huge.len() as u32, Relaxed);
             if self.memory.unmap_absent(span).is_ok() {
                 run.into_span();
                 return;
             }
             // Too many mappings to split one.
-            self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
-            self.purge.unmapped.bits.clear(huge);
+            self.purge.mapped.huge.fetch_add(huge.len() as u32, Relaxed);
+            self.purge.mapped.bits.set(huge);
         }
         self.map.put(run);
     }
