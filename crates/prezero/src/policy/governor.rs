@@ -49,31 +49,15 @@ pub(crate) struct Plan {
     pub(crate) lacks: u64,
     /// How long what lies ready lasts, ns; 0: that is not known.
     pub(crate) lasts_ns: u64,
-    pub(crate) spending: Spending,
-    pub(crate) attention: Activity,
+    /// Whether anything may be cleared.
+    pub(crate) may_spend: bool,
+    /// Whether zeroes that pay were requested lately: looks are part of their price then.
+    pub(crate) looks: bool,
     /// Whether a burst of requests goes on, as far as can be seen.
     pub(crate) in_burst: bool,
     /// When it was seen last that zero was asked for, and that blocks came back which had been handed out zero, ns.
     pub(crate) asked_at: u64,
     pub(crate) returned_at: u64,
-}
-
-/// Whether anything may be cleared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spending {
-    Allowed,
-    Stopped,
-}
-
-/// How much a program is worth a look.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Activity {
-    /// It asked for no zero lately, or nothing may be spent on it.
-    None,
-    /// It asked: looks are part of the price.
-    Looks,
-    /// Something should be made zero.
-    Wanted,
 }
 
 /// See the module.
@@ -134,12 +118,8 @@ impl Governor {
             remembered: [0; CLASSES],
             lacks: self.lacks(),
             lasts_ns: self.lasts_ns(),
-            spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
-            attention: match self.looks() {
-                true if target > 0 => Activity::Wanted,
-                true => Activity::Looks,
-                false => Activity::None,
-            },
+            may_spend: self.may_spend(),
+            looks: self.looks(),
             in_burst: self
                 .sizes()
                 .any(|(size, asked)| size.is_on() && size.bursts.arrived(asked) > 0),
@@ -284,8 +264,6 @@ impl Governor {
         asked().any(Size::is_on) || asked().next().is_none()
     }
 
-    /// Whether zeroes of a size that pays were requested lately. scrubd's looks are part of the
-    /// price then.
     fn looks(&self) -> bool {
         let lately = self.seen_at.saturating_sub(self.wanted_at) < IDLE_NS;
         lately && self.seen.demand.iter().sum::<u64>() > 0 && self.may_spend()

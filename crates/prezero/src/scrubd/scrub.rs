@@ -15,13 +15,13 @@ use crate::count::counters::Counter;
 use crate::map::state::PageState::Dirty;
 use crate::mem::backing::Backing;
 use crate::policy::decay::Decay;
-use crate::policy::governor::{Activity, Governor, Plan, Spending};
+use crate::policy::governor::{Governor, Plan};
 use crate::policy::{IDLE_NS, Step, Throttle};
 use crate::pool::isolate::Isolated;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
-use crate::zone::isolate::{KernelCalls, Ready, Remembers};
+use crate::zone::isolate::{Ready, Remembers};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
@@ -83,19 +83,14 @@ impl<T: Thread> Scrubber<T> {
     /// Whether a burst of requests for zero goes on, as far as can be seen, and its end is
     /// worth waiting for.
     pub(crate) fn follows_a_burst(&self) -> bool {
-        self.plan.in_burst && self.may_spend()
+        self.plan.in_burst && self.plan.may_spend
     }
 
     /// Whether fewer zeroes lie ready than are wanted.
     pub(crate) fn lacks(&self, zone: &Zone<impl Backing>) -> bool {
-        self.may_spend()
+        self.plan.may_spend
             && (zone.ready().zero < self.plan.target
                 || zone.lacks_zero_hints(|class| self.remembered(class)))
-    }
-
-    /// Whether a program's requests are worth so much attention.
-    pub(crate) fn is_worth(&self, attention: Activity) -> bool {
-        self.plan.attention >= attention
     }
 
     /// Whether the zone holds what may go back to the kernel after a while.
@@ -106,10 +101,6 @@ impl<T: Thread> Scrubber<T> {
     /// CPU time that is no part of the price of a clear, ns.
     pub(crate) fn apart_ns(&self) -> u64 {
         self.apart_ns
-    }
-
-    fn may_spend(&self) -> bool {
-        self.plan.spending == Spending::Allowed
     }
 
     fn remembered(&self, class: Class) -> usize {
@@ -135,10 +126,9 @@ impl<T: Thread> Scrubber<T> {
             let gave = may_purge && self.purge(zone, now);
             return if gave { Step::Nap } else { Step::Nothing };
         }
-        let calls = if busy { KernelCalls::Avoided } else { KernelCalls::Allowed };
-        let may = mood != Throttle::Resting && self.may_spend() && zone.trust.is_whole();
+        let may = mood != Throttle::Resting && self.plan.may_spend && zone.trust.is_whole();
         let start = zone.tuning.scrub_start().filter(|_| may);
-        match start.and_then(|start| self.make_zero(zone, start, now, mood, calls)) {
+        match start.and_then(|start| self.make_zero(zone, start, now, mood)) {
             None | Some(Step::Paced(_)) if may_purge && self.purge(zone, now) => Step::Nap,
             made => made.unwrap_or(Step::Nothing),
         }
@@ -156,9 +146,9 @@ impl<T: Thread> Scrubber<T> {
 
     /// Plans by what was counted since the last step.
     fn plan_anew(&mut self, zone: &Zone<impl Backing>, now: Now) {
-        let spent_before = self.may_spend();
+        let spent_before = self.plan.may_spend;
         self.plan = self.governor.observe(now.ns, zone.seen());
-        if spent_before && !self.may_spend() {
+        if spent_before && !self.plan.may_spend {
             zone.pool.counters.bump(Counter::Asides);
         }
         let target = self.plan.target.min(zone.tuning.stock_pages());
@@ -172,7 +162,6 @@ impl<T: Thread> Scrubber<T> {
         start: Order,
         now: Now,
         mood: Throttle,
-        calls: KernelCalls,
     ) -> Option<Step> {
         let wait = self.paced_until.saturating_sub(now.ns);
         if wait > PACE_GRAIN_NS {
@@ -180,7 +169,7 @@ impl<T: Thread> Scrubber<T> {
         }
         let counters = &zone.pool.counters;
         let before = counters.get(Counter::ScrubbedBytes);
-        let room = zone.room(calls);
+        let room = zone.room(mood == Throttle::Unsure);
         let made = self
             .refile(zone, start, now.tick, room)
             .or_else(|| self.scrub(zone, start, now.tick, mood, room))

@@ -18,7 +18,6 @@ use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::policy::backoff::Backoff;
 use crate::policy::decay::LOOK_WITHIN_NS;
-use crate::policy::governor::Activity;
 use crate::policy::pacer::{Look, Pacer};
 use crate::policy::{IDLE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, WokenBy};
 use crate::policy::{Step, Throttle};
@@ -211,7 +210,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             returned_at: self.scrubber.plan().returned_at,
             lasts_ns: self.scrubber.plan().lasts_ns,
             in_burst: scrubs && self.scrubber.follows_a_burst(),
-            may_clear: scrubs && self.scrubber.is_worth(Activity::Looks),
+            may_clear: scrubs && self.scrubber.plan().looks,
         }
     }
 
@@ -241,9 +240,10 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.waker.word.store(AWAKE, SeqCst);
         self.zone.pool.counters.bump(Counter::ScrubdWakeups);
         let slept = self.zone.pool.clock.now_ns() - began;
-        let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
+        let (scrubber, plan) = (&self.scrubber, self.scrubber.plan());
         // As far as is known without a look.
-        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_worth(Activity::Wanted);
+        let scrubs = self.zone.tuning.scrub_start().is_some();
+        let would_clear = || scrubs && plan.looks && plan.target > 0;
         let crowds = self.zone.has(Mechanism::Backoff);
         self.backoff.slept(ns, slept, would_clear, || crowds && scrubber.thread.is_in_a_crowd());
         waited
@@ -307,7 +307,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         (self.counted, self.other_ns) = (cpu_ns, other_ns);
         // No program pays for looks at which nothing may be done.
         let may = self.mood != Throttle::Crowded && self.zone.tuning.scrub_start().is_some();
-        if may && self.scrubber.is_worth(Activity::Looks) {
+        if may && self.scrubber.plan().looks {
             counters.add(Counter::LookCpuNs, look);
         }
     }

@@ -11,7 +11,7 @@ mod recorded;
 use crate::class::{Band, Class};
 use crate::clock::REST_NS;
 use crate::config::ablation::Ablation;
-use crate::policy::governor::{Activity, Governor, Spending};
+use crate::policy::governor::Governor;
 use crate::policy::sample::Sample;
 use crate::policy::size::ready_blocks;
 
@@ -206,7 +206,7 @@ impl Model {
             self.now = self.now.max(self.looked);
             self.seen.free = self.zero + self.dirty.iter().map(|&(_, pages)| pages).sum::<u64>();
             self.governor.observe(self.looked, self.seen);
-            if self.governor.plan().attention >= Activity::Looks {
+            if self.governor.plan().looks {
                 self.seen.look_ns += self.look_ns;
             }
             self.scrub(LOOK_NS / self.scrub_ns);
@@ -216,7 +216,7 @@ impl Model {
 
     fn scrub(&mut self, most: u64) {
         let wanted = self.governor.plan().target.saturating_sub(self.zero);
-        if self.governor.plan().spending == Spending::Stopped {
+        if !self.governor.plan().may_spend {
             return;
         }
         let mut left = wanted.min(most).min(self.rested());

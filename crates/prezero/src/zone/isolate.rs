@@ -29,13 +29,6 @@ pub(crate) struct Ready {
     pub(crate) dirty: u64,
 }
 
-/// Whether scrubd may make slow calls to the kernel: a thread that loses its CPU in the middle keeps the kernel's locks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum KernelCalls {
-    Allowed,
-    Avoided,
-}
-
 impl<B: Backing> Zone<B> {
     /// The sums that policy looks at.
     pub(crate) fn seen(&self) -> Sample {
@@ -68,17 +61,12 @@ impl<B: Backing> Zone<B> {
         Ready { zero: u64::from(sums.zero()), dirty: u64::from(sums.dirty()) }
     }
 
-    /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
-    /// kernel count only where such a call may be made.
-    pub(crate) fn room(&self, calls: KernelCalls) -> u64 {
+    /// Pages that may yet be made zero, as the user bounds it. Where CPUs are `busy` none of them may have to be offered
+    /// to the kernel: a thread that loses its CPU in the call keeps the kernel's locks.
+    pub(crate) fn room(&self, busy: bool) -> u64 {
+        let most = if busy { u64::from(self.pool.allowance()) } else { u64::MAX };
         let zero = u64::from(self.pool.map.sums.zero());
-        let bounded = self.tuning.stock_pages().saturating_sub(zero);
-        match calls {
-            KernelCalls::Allowed => bounded,
-            KernelCalls::Avoided => {
-                bounded.min(u64::from(self.pool.allowance()).saturating_sub(zero))
-            }
-        }
+        self.tuning.stock_pages().min(most).saturating_sub(zero)
     }
 
     /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
