@@ -61,8 +61,8 @@ impl<B: Backing> Zone<B> {
         Ready { zero: u64::from(sums.zero()), dirty: u64::from(sums.dirty()) }
     }
 
-    /// Pages that may yet be made zero, as the user bounds it. Where CPUs are `busy` none of them may have to be offered
-    /// to the kernel: a thread that loses its CPU in the call keeps the kernel's locks.
+    /// Pages that may yet be made zero, as the user bounds it. Where CPUs are `busy` no more than need not be
+    /// offered to the kernel: a thread that loses its CPU in that call keeps the kernel's locks.
     pub(crate) fn room(&self, busy: bool) -> u64 {
         let most = if busy { u64::from(self.pool.allowance()) } else { u64::MAX };
         let zero = u64::from(self.pool.map.sums.zero());
