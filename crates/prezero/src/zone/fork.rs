@@ -94,7 +94,9 @@ impl<B: Backing> Zone<B> {
             if !announced {
                 self.parents.set(&self.sums());
             }
-            self.cpus.iter().for_each(|cpu| cpu.demand.reset());
+            // A write to a row that no thread used would make it resident.
+            let used = self.cpus.iter().filter(|cpu| cpu.was_used());
+            used.for_each(|cpu| cpu.demand.reset());
             self.pool.forget_hidden();
         }
     }
@@ -119,7 +121,6 @@ impl<B: Backing> Zone<B> {
     /// The counters of all CPUs, and those of the pool and scrubd.
     #[inline(never)]
     fn sums(&self) -> [u64; COUNT] {
-        let cpus = self.cpus.iter().map(|cpu| &cpu.counters);
-        Counters::sums(cpus.chain([&self.pool.counters]))
+        Counters::sums(self.cpus.iter().map(|cpu| &cpu.counters).chain([&self.pool.counters]))
     }
 }
