@@ -35,8 +35,7 @@ impl<B: Backing> Zone<B> {
     /// The counters, and what a clear and a fault cost: all that a report needs, without a walk of free memory.
     pub fn stats(&self) -> Snapshot {
         self.take_over();
-        let gauges = Gauges { never_scrubs: self.never_scrubs(), ..self.prices() };
-        Snapshot { counters: self.counts(), gauges }
+        Snapshot { counters: self.counts(), gauges: self.prices() }
     }
 
     /// scrubd calls `listener` with the counters now and then, and before it sleeps for long. The first one stays.
@@ -50,18 +49,14 @@ impl<B: Backing> Zone<B> {
     }
 
     fn prices(&self) -> Gauges {
-        Gauges { clear_ns_per_page: self.clear_ns_per_page(), ..Gauges::default() }
-    }
-
-    fn never_scrubs(&self) -> bool {
-        self.tuning.scrub_start().is_none()
+        let never_scrubs = self.tuning.scrub_start().is_none();
+        Gauges { clear_ns_per_page: self.clear_ns_per_page(), never_scrubs, ..Gauges::default() }
     }
 
     fn gauges(&self) -> Gauges {
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
         let mut gauges =
             Gauges { zone_bytes: bytes(self.pool.purge.mapped.pages()), ..self.prices() };
-        gauges.never_scrubs = self.never_scrubs();
         let mut free = self.count_map(&mut gauges);
         if let Some(span) = self.pool.scrubbing.held() {
             free = free + self.pool.map.tally(span);

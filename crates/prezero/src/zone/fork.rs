@@ -101,11 +101,14 @@ impl<B: Backing> Zone<B> {
         }
     }
 
+    /// Whether it is known what of the counts is a parent's.
+    pub(crate) fn knows_own_counts(&self) -> bool {
+        self.inherited.load(Relaxed) != 0 || self.counts_of.load(Relaxed) == birth::current()
+    }
+
     /// Whether this process has counted anything.
     pub fn has_own_stats(&self) -> bool {
-        let is_told = self.inherited.load(Relaxed) != 0;
-        (is_told || self.counts_of.load(Relaxed) == birth::current())
-            && self.counts().iter().any(|count| *count > 0)
+        self.knows_own_counts() && self.counts().iter().any(|count| *count > 0)
     }
 
     /// What this process counted.

@@ -33,21 +33,23 @@ impl<B: Backing> Zone<B> {
     /// The sums that policy looks at.
     pub(crate) fn seen(&self) -> Sample {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
-        let mut returned = 0;
+        let (mut returned, mut absent, mut wasted) = (0, 0, 0);
         for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
+            absent += cpu.counters.get(Counter::AbsentBytes);
+            wasted += cpu.counters.get(Counter::WasteBytes);
         }
+        let own = |sum: u64, counter| sum.saturating_sub(self.parents.get(counter));
+        let lost = own(wasted, Counter::WasteBytes) + self.pool_counted(Counter::UnusedZeroBytes);
         let pages = |bytes: u64| bytes / PAGE as u64;
         Sample {
             demand,
             hits,
             free: u64::from(self.pool.map.sums.resident()),
             returned,
-            absent: pages(self.counted(Counter::AbsentBytes)),
-            lost: pages(
-                self.counted(Counter::WasteBytes) + self.pool_counted(Counter::UnusedZeroBytes),
-            ),
+            absent: pages(own(absent, Counter::AbsentBytes)),
+            lost: pages(lost),
             scrubbed: pages(self.pool_counted(Counter::ScrubbedBytes)),
             spent_ns: self.pool_counted(Counter::ScrubCpuNs),
             look_ns: self.pool_counted(Counter::LookCpuNs),

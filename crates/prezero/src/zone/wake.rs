@@ -41,8 +41,7 @@ impl<B: Backing> Zone<B> {
 
     /// ZERO requests that this process had cleared in line.
     pub(crate) fn own_misses(&self) -> u64 {
-        self.take_over();
-        self.counted(Counter::Misses)
+        if self.knows_own_counts() { self.counted(Counter::Misses) } else { 0 }
     }
 
     /// How often scrubd ended for a call.
