@@ -208,23 +208,6 @@ pub enum Request {
         /// The name.
         name: Name,
     },
-    /// Lease what was reserved under this ticket.
-    Redeem {
-        /// From [`Answer::Reserved`].
-        ticket: u64,
-    },
-    /// Keep this for the client for a time.
-    Reserve {
-        /// What.
-        want: Want,
-        /// How long, ms; the broker may bound it.
-        hold_ms: u32,
-    },
-    /// Give up a reservation; ticket 0: the request of this connection that waits.
-    Cancel {
-        /// From [`Answer::Reserved`], or 0.
-        ticket: u64,
-    },
     /// How much of such pages is there?
     Available {
         /// Of this size.
@@ -260,13 +243,12 @@ pub enum Request {
 }
 
 impl Request {
-    /// The memory that is asked for; `None`: none is, or by its ticket.
+    /// The memory that is asked for.
     pub fn want(&self) -> Option<Want> {
         match self {
             Request::Lease { want, .. }
             | Request::LeaseOrPlain { want, .. }
-            | Request::LeaseNamed { want, .. }
-            | Request::Reserve { want, .. } => Some(*want),
+            | Request::LeaseNamed { want, .. } => Some(*want),
             _ => None,
         }
     }
@@ -296,8 +278,6 @@ pub enum Reason {
     Pressure = 9,
     /// An audit found memory that was not zero: nothing of that kind is leased any more.
     Audit = 10,
-    /// No such ticket, or it is over.
-    Ticket = 11,
     /// The kernel refused to make it.
     Kernel = 12,
     /// The operator drains the broker.
@@ -405,15 +385,6 @@ pub enum Answer {
         reason: Reason,
         /// The same for people.
         text: String,
-    },
-    /// It is kept.
-    Reserved {
-        /// For [`Request::Redeem`].
-        ticket: u64,
-        /// Bytes.
-        bytes: u64,
-        /// The time, ms.
-        hold_ms: u32,
     },
     /// The stock, as this client may have it.
     Available(Available),

@@ -353,7 +353,7 @@ impl Server {
         let idle = self.broker.settings().idle.as_nanos() as u64;
         let silent = |(id, connection): (&ClientId, &Connection)| {
             let silent = now.saturating_sub(connection.heard_ns) > idle;
-            (silent && !self.broker.is_served(*id)).then_some(*id)
+            (silent && !self.broker.waits(*id)).then_some(*id)
         };
         let silent: Vec<_> = self.clients.all.iter().filter_map(silent).collect();
         for id in silent {

@@ -67,8 +67,6 @@ pub struct Settings {
     pub forget: Duration,
     /// Longest that a request may wait.
     pub longest_wait: Duration,
-    /// Longest that a reservation is kept.
-    pub longest_hold: Duration,
     /// The time without a frame after which a connection that waits for nothing is closed.
     pub idle: Duration,
     /// Most connections at a time, and of one user.

@@ -163,17 +163,12 @@ impl<I: Inode> Broker<I> {
         Ok(if place.backing == Backing::Hugetlb { Source::Hugetlb } else { Source::Thp })
     }
 
-    /// Bytes of a payer's place that are kept or made for a client. Stock makes way for those.
+    /// Bytes of a payer's place that are made for a client. Stock makes way for those.
     fn spoken_for(&self, need: &Need) -> u64 {
         let Need { want: Want { page, .. }, payer } = *need;
-        let reserved =
-            self.stock.reserved.iter().filter(|reserved| reserved.inode.kind.payer == payer);
-        let reserved = reserved
-            .filter(|reserved| reserved.inode.kind.page == page)
-            .map(|reserved| reserved.inode.bytes);
         let making =
             self.planner.making(page, None, payer).filter(|job| job.priority == Priority::Urgent);
-        reserved.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
+        making.map(|job| job.bytes).sum()
     }
 
     /// Bytes by which a payer's directory is too small for one more beside the stock; 0: it has room.

@@ -134,10 +134,9 @@ impl<I: Inode> Broker<I> {
         (want.bytes > self.quota_left(&tenant)).then_some(tenant.name)
     }
 
-    /// Whether this client waits for something, or keeps something.
-    pub fn is_served(&self, client: ClientId) -> bool {
+    /// Whether this client waits for something.
+    pub fn waits(&self, client: ClientId) -> bool {
         self.planner.waits.iter().any(|wait| wait.client == client)
-            || self.stock.reserved.iter().any(|reserved| reserved.client == client)
     }
 
     /// Whether a client is of the operator: root or the broker's own user, in no container.

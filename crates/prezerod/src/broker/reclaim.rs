@@ -307,8 +307,6 @@ impl<I: Inode> Broker<I> {
         }
         self.drained = drain == Drain::On;
         if self.drained {
-            // A ticket is of a reservation that is over.
-            self.stock.put_back(|_| true);
             self.give_all_back();
         }
         Ok(Answer::Done)

@@ -152,7 +152,7 @@ names! {
     Backing "no such backing": Hugetlb "hugetlb" Thp "thp" Tmpfs "tmpfs";
     Reason "no such reason":
         Malformed "malformed" Size "size" Node "node" Host "host" Denied "denied" Quota "quota" Busy "busy"
-        Empty "empty" Pressure "pressure" Audit "audit" Ticket "ticket" Kernel "kernel" Drained "drained";
+        Empty "empty" Pressure "pressure" Audit "audit" Kernel "kernel" Drained "drained";
 }
 
 impl Field for Page {
@@ -289,9 +289,6 @@ macro_rules! frames {
 
 frames! { Request {
     1 Lease { want, wait_ms }
-    2 Reserve { want, hold_ms }
-    3 Redeem { ticket }
-    4 Cancel { ticket }
     5 Available { page, node }
     7 Report { report, from }
     8 LeaseNamed { want, wait_ms, name }
@@ -305,7 +302,6 @@ frames! { Answer {
     129 Lease(granted)
     130 No(reason, text)
     131 When { estimate_ns, reason, text }
-    132 Reserved { ticket, bytes, hold_ms }
     133 Available(available)
     135 Done {}
     136 Part { next, text }

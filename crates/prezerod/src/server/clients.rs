@@ -187,10 +187,7 @@ impl Server {
     }
 
     fn request(&mut self, now: u64, id: ClientId, tag: u32, request: Request) {
-        let sends_one = matches!(
-            request,
-            Request::Lease { .. } | Request::LeaseOrPlain { .. } | Request::Redeem { .. }
-        );
+        let sends_one = matches!(request, Request::Lease { .. } | Request::LeaseOrPlain { .. });
         if sends_one && self.is_full(id) {
             let text = "leases of this connection or user lie unread; receive them".into();
             let answer = self.broker.refuse(id, request.want(), (Reason::Busy, text));

@@ -360,7 +360,8 @@ fn a_client_that_goes_takes_its_wish_with_it() {
     }
     let client = rig.client(9, 1000);
     assert!(rig.lease(client, 4096, 60_000).is_none());
-    rig.answer(client, Request::Cancel { ticket: 0 });
+    rig.broker.disconnect(client);
+    let client = rig.client(9, 1000);
     let report = rig.report(client);
     assert_eq!(report["wanted"].as_array().unwrap().len(), 0, "{report}");
     assert!(rig.plan(Memory::Fine).jobs.is_empty());
