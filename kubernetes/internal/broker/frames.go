@@ -164,13 +164,13 @@ const (
 	kindLeaseNamed = 8
 	kindYield      = 9
 
-	kindGranted  = 129
-	kindNo       = 130
-	kindWhen     = 131
-	kindStock    = 133
-	kindDone     = 135
-	kindPart     = 136
-	kindNamed    = 137
+	kindGranted = 129
+	kindNo      = 130
+	kindWhen    = 131
+	kindStock   = 133
+	kindDone    = 135
+	kindPart    = 136
+	kindNamed   = 137
 )
 
 // Refused is a NO: it stays so until something changes. The text says what would help.
