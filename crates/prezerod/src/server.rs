@@ -453,7 +453,7 @@ fn minute_of_day() -> u16 {
 fn read_settings(options: &Options) -> Result<Settings, String> {
     match &options.config {
         Some(path) => Settings::read(path),
-        None => Ok(Settings::standard()),
+        None => Ok(Settings::default()),
     }
 }
 
