@@ -408,13 +408,6 @@ impl Server {
                 }
                 self.broker.reload(settings, self.owner);
                 prezero_sys::log!("prezerod: configuration read again");
-                let trimmed = self.broker.trim_to_limit();
-                for serial in trimmed.jobs {
-                    self.fillers.tell(serial, Order::Cancel);
-                }
-                for line in trimmed.lines {
-                    prezero_sys::log!("prezerod: {line}");
-                }
                 self.log_unmet();
             }
             Err(error) => prezero_sys::log!("prezerod: {error}; the configuration stays as it was"),

@@ -87,7 +87,7 @@ impl<I: Inode> Broker<I> {
         let targets = self.targets();
         self.release_surplus(now, &targets);
         plan.cancel.extend(self.planner.orders_in_vain());
-        self.cancel_promised(&mut plan);
+        self.cancel_surplus(&mut plan);
         plan.promote = self.planner.promote();
         self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
