@@ -123,7 +123,8 @@ fn stock_that_cannot_be_is_said_and_not_made() {
         "{pool}"
     );
     assert!(
-        limit.starts_with("stock of 16M in 2M pages: with it 24M") && limit.contains("raise limit"),
+        limit.starts_with("stock of 16M in 2M pages: ")
+            && limit.contains("its limit is 16M; raise limit"),
         "{limit}"
     );
     // What can be had is made, whatever is unmet with the rest.
