@@ -412,11 +412,8 @@ pub enum Malformed {
     #[error("version {0}; this broker speaks version 1")]
     Version(u8),
     /// No such kind.
-    #[error("no frame of kind {0}; see PROTOCOL.md")]
+    #[error("no frame of kind {0}; is the client of another version? See PROTOCOL.md")]
     Kind(u8),
-    /// A kind that earlier brokers knew.
-    #[error("reports come in parts, and this client asks for a file: update it; its leases stay")]
-    Retired,
     /// A field holds what it cannot.
     #[error("{0}; see PROTOCOL.md")]
     Field(&'static str),

@@ -133,15 +133,6 @@ fn text_that_is_too_long_is_cut_at_a_character() {
     assert!(Answer::decode(&part).is_ok());
 }
 
-/// As clients of earlier versions ask for a report.
-#[test]
-fn a_client_that_wants_a_report_as_a_file_hears_what_to_do() {
-    let frame = [&b"PZ\x01\x06"[..], &[9, 0, 0, 0], &[1, 0, 0, 0]].concat();
-    let refused = Request::decode(&frame).unwrap_err();
-    assert_eq!(refused, Malformed::Retired);
-    assert!(refused.to_string().contains("update it"));
-}
-
 #[test]
 fn what_is_wrong_is_said() {
     let good = Request::Drain(Drain::On).encode(2);

@@ -9,9 +9,6 @@ use super::{
 const LEASE_NAMED: u8 = 8;
 const PART: u8 = 136;
 const NAMED: u8 = 137;
-/// Of earlier brokers, which sent a descriptor: an unread descriptor counts against the sender. So did its answer,
-/// 134.
-const REPORT_AS_FILE: u8 = 6;
 /// Longest path of a named lease: longer ones are cut, and the client finds the name elsewhere.
 const MAX_PATH: usize = 400;
 /// A node of -1 stands for any.
@@ -266,7 +263,6 @@ macro_rules! frames {
                         frames!(@read from $fields);
                         $type::$frame $fields
                     })*
-                    REPORT_AS_FILE => return Err(Malformed::Retired),
                     other => return Err(Malformed::Kind(other)),
                 };
                 if !from.rest.is_empty() {
