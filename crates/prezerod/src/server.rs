@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use prezero_host::pressure::Pressure;
-use prezero_sys::thread;
+use prezero_sys::{peer, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -407,6 +407,10 @@ impl Server {
                     prezero_sys::log!("prezerod: {key} has changed; restart prezerod for that");
                 }
                 self.broker.reload(settings, self.owner);
+                for (&id, one) in &mut self.clients.all {
+                    let groups = || peer::peer_groups(one.socket.as_fd()).unwrap_or_default();
+                    one.party = self.broker.regroup(id, groups);
+                }
                 prezero_sys::log!("prezerod: configuration read again");
                 self.log_unmet();
             }

@@ -150,6 +150,16 @@ impl<I: Inode> Broker<I> {
         (self.view.host.cgroups(pid), process.is_none_or(is_contained))
     }
 
+    /// The settings were read again, which may name other groups: a client is in these of them. Returns whose it is now.
+    pub fn regroup(&mut self, client: ClientId, groups: impl FnOnce() -> Vec<u32>) -> Party {
+        if let Some(mut peer) = self.ledger.clients.get(&client).cloned() {
+            peer.groups = self.named_groups(groups);
+            self.ledger.disconnect(client);
+            self.ledger.connect(client, peer);
+        }
+        self.ledger.party(client)
+    }
+
     /// Those of a client's groups that tenants name. A process may be in 65,536: where none is named none is read.
     pub fn named_groups(&self, groups: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
         let tenants = self.ledger.tenants.iter();

@@ -346,6 +346,23 @@ fn groups_that_no_tenant_names_are_neither_read_nor_remembered() {
 }
 
 #[test]
+fn a_tenant_by_group_that_a_reload_names_has_the_clients_that_were_there_before_it() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let client = rig.client(7, 4001);
+    let mut settings = rig.broker.settings().clone();
+    let bounded = Tenant { gids: vec![77], quota: Some(2 * MIB), ..anybody("bounded") };
+    settings.tenants.insert(0, bounded);
+
+    rig.broker.reload(settings, 1000);
+    let party = rig.broker.regroup(client, || vec![5, 77]);
+
+    assert_eq!(Some(party.tenant), rig.broker.ledger.number("bounded"));
+    assert_eq!(rig.broker.ledger.parties.get(&party), Some(&1), "its place is counted there");
+    assert_eq!(rig.broker.ledger.parties.len(), 1);
+    assert_eq!(reason(rig.lease(client, 4, 0)), Reason::Quota);
+}
+
+#[test]
 fn a_client_that_goes_takes_its_wish_with_it() {
     let mut rig = Rig::new(|_| {});
     for pid in 0..5 {
