@@ -6,8 +6,7 @@
  *         fprintf(stderr, "%s\n", lease.text);
  *     char *memory = prezero_map(&lease);
  *
- * Besides: prezero_lease_or_plain(), prezero_reserve(), prezero_redeem(), prezero_cancel(), prezero_available() and
- * prezero_report(). examples/lease.c uses them all.
+ * Besides: prezero_lease_or_plain(), prezero_available() and prezero_report(). examples/lease.c uses them all.
  *
  * Sizes are bytes, times milliseconds or nanoseconds as their names say. One thread at a
  * time for each connection. The frames are those of PROTOCOL.md. Needs Linux and C99 with

@@ -189,7 +189,7 @@ impl StateFile {
 
     /// Saves what took the loop this time to write down, ns. A disk takes its time: a thread waits for it.
     pub fn save(&mut self, now: u64, changes: u64, text: String, took: u64) {
-        (self.saved, self.each) = ((now, changes), EACH_NS.max(took.saturating_mul(SHARE)));
+        self.each = EACH_NS.max(took.saturating_mul(SHARE));
         let Some(path) = self.path.clone() else { return };
         let save = move || {
             static SAID: Once = Once::new();
@@ -203,6 +203,9 @@ impl StateFile {
             }
         };
         self.writing = Builder::new().name("state".into()).spawn(save).ok();
+        if self.writing.is_some() {
+            self.saved = (now, changes);
+        }
     }
 
     /// Saves before it returns: what an operator is told then holds after any end.
