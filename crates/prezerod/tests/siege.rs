@@ -153,7 +153,9 @@ fn a_report_is_whole_however_long_and_an_old_client_hears_why_it_has_none() {
     let frame = [&b"PZ\x01\x06"[..], &[9, 0, 0, 0], &[1, 0, 0, 0]].concat();
     send(&old, &frame, SendFlags::NOSIGNAL).unwrap();
     let refused = answer(&old);
-    assert!(matches!(&refused, Answer::No(Reason::Malformed, text) if text.contains("another version")));
+    assert!(
+        matches!(&refused, Answer::No(Reason::Malformed, text) if text.contains("another version"))
+    );
 }
 
 #[test]
