@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST = 12
 ALLOWED = {
     # One field for each knob, setting, line of a file, or sum that is shown.
-    "Settings": 17, "File": 18,
+    "Settings": 18,
     # To be divided.
     "Waker": 16,
 }

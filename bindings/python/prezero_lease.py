@@ -7,7 +7,7 @@
         memory[:5] = b"hello"
 
 Sizes are bytes, times seconds. A refusal is an exception that says why and what would help: Refused
-(no), NotNow (when). Besides leases a Client has reserve, redeem, cancel, available, stock, log and metrics.
+(no), NotNow (when). Besides leases a Client has available, stock, log and metrics.
 The frames are those of crates/prezerod/PROTOCOL.md.
 """
 
@@ -23,7 +23,7 @@ HUGE = 2 << 20
 GIANT = 1 << 30
 ANY_NODE = -1
 REASONS = {1: "malformed", 2: "size", 3: "node", 4: "host", 5: "denied", 6: "quota", 7: "busy",
-           8: "empty", 9: "pressure", 10: "audit", 11: "ticket", 12: "kernel", 13: "drained"}
+           8: "empty", 9: "pressure", 10: "audit", 12: "kernel", 13: "drained"}
 BACKINGS = {1: "hugetlb", 2: "thp", 3: "tmpfs"}
 CHARGED = {1: "broker", 2: "tenant"}
 
@@ -157,20 +157,6 @@ class Client:
         and waits only while that beats such memory."""
         body, fd = self._ask(11 if or_plain else 1, _WANT.pack(size, page, node, int(wait * 1000)), 129, wait)
         return Lease(fd, _GRANTED.unpack(body))
-
-    def reserve(self, size, page=HUGE, node=ANY_NODE, hold=10.0):
-        """Has `size` bytes kept; returns the ticket."""
-        body, _ = self._ask(2, _WANT.pack(size, page, node, int(hold * 1000)), 132)
-        return struct.unpack_from("<Q", body)[0]
-
-    def redeem(self, ticket):
-        """Leases what was reserved."""
-        body, fd = self._ask(3, struct.pack("<Q", ticket), 129)
-        return Lease(fd, _GRANTED.unpack(body))
-
-    def cancel(self, ticket):
-        """Gives up a reservation."""
-        self._ask(4, struct.pack("<Q", ticket), 135)
 
     def available(self, page=HUGE, node=ANY_NODE):
         """Bytes ready, largest, making, pace (bytes a second; 0: unknown), quota_left."""

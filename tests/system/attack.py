@@ -324,7 +324,7 @@ def unexplained(path, pid):
     """Descriptors of the broker besides one for each piece of stock and each filler; None: there are leases or requests."""
     with Client(path) as root:
         report, opened = root.stock(), len(os.listdir(f"/proc/{pid}/fd"))
-    if report["leased"] or report["reserved"] or report["waiting"] or report["making_bytes"]:
+    if report["leased"] or report["waiting"] or report["making_bytes"]:
         return None
     # One that has ended and was not waited for is counted too, and has no descriptor: the sum is wrong until it is.
     fillers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -171,13 +171,12 @@ fn render(report: &Value) -> String {
         _ => "",
     };
     format!(
-        "{drained}{}{wanted}{}{owed}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
+        "{drained}{}{wanted}{}{owed}making {}, {} waiting; {} hits, {} misses; made {} for {:.1} s of CPU time, \
          {} of it in vain\n",
         shown("ready", ready, "nothing"),
         shown("leased, by processes that live", leased, "nothing"),
         Size(number("making_bytes") as usize),
         number("waiting"),
-        number("reserved"),
         number("hits"),
         number("misses"),
         Size(number("made_bytes") as usize),
@@ -241,7 +240,7 @@ mod tests {
                 {"page_bytes": 2 << 20, "bytes": 2 << 20, "target": 1, "ready": 1, "shortage": null},
                 {"page_bytes": 2 << 20, "bytes": 6 << 20, "target": 1},
             ],
-            "leased": [], "making_bytes": 4 << 20, "waiting": 1, "reserved": 0, "hits": 3,
+            "leased": [], "making_bytes": 4 << 20, "waiting": 1, "hits": 3,
             "misses": 2, "made_bytes": 6 << 20, "made_cpu_seconds": 1.26, "waste_bytes": 2 << 20
         });
         let text = render(&report);

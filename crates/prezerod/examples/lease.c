@@ -1,9 +1,8 @@
 /* Leases 64 MiB, checks that all of it is zero, writes it, says what it was; then everything
- * else that a client can ask: a lease or plain memory, available, reserve, redeem, cancel, a report, a refusal.
+ * else that a client can ask: a lease or plain memory, available, a report, a refusal.
  * cc -O2 -I crates/prezerod/include crates/prezerod/examples/lease.c -o lease && ./lease */
 #define _GNU_SOURCE
 #include "prezero_lease.h"
-#include <poll.h>
 
 int main(void)
 {
@@ -11,7 +10,7 @@ int main(void)
     struct prezero_available there;
     int status, broker = prezero_connect(NULL);
     unsigned char *memory;
-    uint64_t at, ticket;
+    uint64_t at;
     char report[64];
 
     if (broker < 0) {
@@ -46,26 +45,12 @@ int main(void)
            lease.node, lease.waited_ns / 1e6);
     close(lease.fd);
 
-    /* It was asked for once, so it is made again; until then the answer is when. */
-    do
-        status = prezero_reserve(broker, 64 << 20, PREZERO_2M, -1, 10000, &lease);
-    while (status == 1 && lease.reason == 8 && poll(NULL, 0, 10) == 0);
-    ticket = lease.ticket;
-    if (status != 0 || prezero_available(broker, PREZERO_2M, -1, &there, &other) != 0) {
-        fprintf(stderr, "%s\n", status ? lease.text : other.text);
+    if (prezero_available(broker, PREZERO_2M, -1, &there, &other) != 0) {
+        fprintf(stderr, "%s\n", other.text);
         return 1;
     }
-    printf("reserved; %llu MiB more lie ready, made at %.1f GB/s\n",
-           (unsigned long long)(there.ready >> 20), there.pace / 1e9);
-    if (prezero_redeem(broker, ticket, &lease) != 0) {
-        fprintf(stderr, "%s\n", lease.text);
-        return 1;
-    }
-    if (prezero_cancel(broker, ticket, &other) != 1 || other.reason != 11) {
-        fprintf(stderr, "a ticket counts twice: %s\n", other.text);
-        return 1;
-    }
-    printf("redeemed; again: %s\n", other.text);
+    printf("%llu MiB lie ready, made at %.1f GB/s\n", (unsigned long long)(there.ready >> 20),
+           there.pace / 1e9);
     if (prezero_report(broker, PREZERO_METRICS, &other) != 0
         || read(other.fd, report, sizeof report) <= 0 || memcmp(report, "# TYPE prezerod_", 16)) {
         fprintf(stderr, "no report: %s\n", other.text);

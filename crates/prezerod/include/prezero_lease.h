@@ -6,8 +6,7 @@
  *         fprintf(stderr, "%s\n", lease.text);
  *     char *memory = prezero_map(&lease);
  *
- * Besides: prezero_lease_or_plain(), prezero_reserve(), prezero_redeem(), prezero_cancel(), prezero_available() and
- * prezero_report(). examples/lease.c uses them all.
+ * Besides: prezero_lease_or_plain(), prezero_available() and prezero_report(). examples/lease.c uses them all.
  *
  * Sizes are bytes, times milliseconds or nanoseconds as their names say. One thread at a
  * time for each connection. The frames are those of PROTOCOL.md. Needs Linux and C99 with
@@ -43,7 +42,6 @@
 struct prezero_lease {
     int fd;               /* the memory; closed on exec */
     uint64_t number;      /* the broker's number for it */
-    uint64_t ticket;      /* of prezero_reserve() */
     uint64_t bytes;       /* all populated, all zero */
     uint64_t page;        /* PREZERO_2M or PREZERO_1G */
     int32_t node;         /* NUMA node */
@@ -245,7 +243,7 @@ static inline int prezero__ask(int broker, uint8_t kind, const void *body, size_
     return prezero__failed(lease, "prezerod answered out of turn");
 }
 
-/* What LEASE and RESERVE ask for. */
+/* What LEASE asks for. */
 struct prezero__want {
     uint64_t bytes, page;
     int32_t node;
@@ -306,36 +304,6 @@ static inline int prezero_lease_or_plain(int broker, uint64_t bytes, uint64_t pa
     struct prezero__want want = {bytes, page, node, wait_ms};
 
     return prezero__granted(broker, 11, &want, sizeof want, wait_ms, lease);
-}
-
-/* Has that much kept for this connection, for at most `hold_ms` (the broker may bound it):
- * lease->ticket is for prezero_redeem(). Returns as prezero_lease() does. */
-static inline int prezero_reserve(int broker, uint64_t bytes, uint64_t page, int32_t node,
-                                  uint32_t hold_ms, struct prezero_lease *lease)
-{
-    struct prezero__want want = {bytes, page, node, hold_ms};
-    char answer[20];
-    int status = prezero__ask(broker, 2, &want, sizeof want, 0, 132, answer, sizeof answer, lease);
-
-    if (status == 0) {
-        memcpy(&lease->ticket, answer, 8);
-        memcpy(&lease->bytes, answer + 8, 8);
-    }
-    return status;
-}
-
-/* Leases what was reserved. Returns as prezero_lease() does. */
-static inline int prezero_redeem(int broker, uint64_t ticket, struct prezero_lease *lease)
-{
-    return prezero__granted(broker, 3, &ticket, sizeof ticket, 0, lease);
-}
-
-/* Gives up a reservation. Returns as prezero_lease() does. */
-static inline int prezero_cancel(int broker, uint64_t ticket, struct prezero_lease *lease)
-{
-    char answer[1];
-
-    return prezero__ask(broker, 4, &ticket, sizeof ticket, 0, 135, answer, 0, lease);
 }
 
 /* What there is of such pages, for this client. Returns as prezero_lease() does. */

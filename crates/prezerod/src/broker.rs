@@ -37,7 +37,7 @@ use crate::ledger::Ledger;
 use crate::planner::{Job, Planner, Wait};
 use crate::protocol::{Answer, Name, Reason, Refusal};
 use crate::settings::Settings;
-use crate::stock::{Need, Reservation, Stock, StockInode};
+use crate::stock::{Need, Stock, StockInode};
 use crate::tenant::{Charge, ClientId, Payer, Tenant};
 
 use counters::Counters;
@@ -201,7 +201,6 @@ impl<I: Inode> Broker<I> {
     /// Answers waiting requests that can be answered, and ends what is over.
     pub fn serve(&mut self, now: u64) -> Vec<Out<I>> {
         self.at(now);
-        self.stock.put_back(|reserved| reserved.until <= now);
         let mut outs = self.failures(now);
         for wait in std::mem::take(&mut self.planner.waits) {
             let (client, tag) = (wait.client, wait.tag);
@@ -237,16 +236,13 @@ impl<I: Inode> Broker<I> {
 
     /// Whether there is anything to look after.
     pub fn is_busy(&self) -> bool {
-        let idle = self.planner.jobs.is_empty()
-            && self.planner.waits.is_empty()
-            && self.stock.reserved.is_empty();
+        let idle = self.planner.jobs.is_empty() && self.planner.waits.is_empty();
         !idle || self.stock.iter().next().is_some() || self.planner.demand.is_any()
     }
 
     /// When the broker must be asked again at the latest, ns; `None`: no client waits.
     pub fn deadline(&self) -> Option<u64> {
-        let waits = self.planner.waits.iter().map(|wait| wait.until);
-        waits.chain(self.stock.reserved.iter().map(|reserved| reserved.until)).min()
+        self.planner.waits.iter().map(|wait| wait.until).min()
     }
 
     /// Takes in what an earlier broker made, and `charged` to that cgroup (`None`: its own).

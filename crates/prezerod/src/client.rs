@@ -201,36 +201,6 @@ impl Client {
         }
     }
 
-    /// Has this kept for a time; returns the ticket and for how long it is kept.
-    ///
-    /// # Errors
-    /// As for [`lease`](Client::lease).
-    pub fn reserve(&mut self, want: Want, hold: Duration) -> Result<(u64, Duration), ClientError> {
-        let hold_ms = u32::try_from(hold.as_millis()).unwrap_or(u32::MAX);
-        match self.ask(&Request::Reserve { want, hold_ms })? {
-            (Answer::Reserved { ticket, hold_ms, .. }, _) => {
-                Ok((ticket, Duration::from_millis(hold_ms.into())))
-            }
-            _ => Err(ClientError::OutOfTurn),
-        }
-    }
-
-    /// Leases what was reserved.
-    ///
-    /// # Errors
-    /// As for [`lease`](Client::lease).
-    pub fn redeem(&mut self, ticket: u64) -> Result<Lease, ClientError> {
-        self.granted(&Request::Redeem { ticket })
-    }
-
-    /// Gives up a reservation.
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if there is no lease of that ticket.
-    pub fn cancel(&mut self, ticket: u64) -> Result<(), ClientError> {
-        self.done(&Request::Cancel { ticket })
-    }
-
     /// How much there is.
     ///
     /// # Errors

@@ -160,7 +160,7 @@ impl Ledger {
             .ok_or_else(|| (Reason::Denied, format!("no tenant for {peer}; name it in [[tenant]]")))
     }
 
-    /// Bytes that a tenant may still lease, besides `pending` ones that it waits for or has reserved.
+    /// Bytes that a tenant may still lease, besides `pending` ones that it waits for.
     pub fn quota_left(&self, tenant: &Tenant, pending: u64) -> u64 {
         let Some(quota) = tenant.quota else { return u64::MAX };
         let leased = self.leases.of_tenant(&tenant.name) + self.debts.of(&tenant.name);

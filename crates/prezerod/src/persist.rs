@@ -3,14 +3,14 @@
 //! Contract: the text is written to a file of its own, made durable, and renamed over the one before. So a reader
 //! finds the old text or the new one, each whole. The first line has the version, the length and a checksum. A file
 //! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used. A whole one is read
-//! part by part. What no broker wrote is neither renamed nor removed: it has its name from the socket's, by chance. A thread writes, for a disk takes its time: the newest text is written last, and what fails is said
-//! once.
+//! part by part. What no broker wrote is neither renamed nor removed: it has its name from the socket's, by chance. The newest text is written last, and what
+//! fails is said once.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
 use rustix::fs::OFlags;
@@ -161,11 +161,11 @@ fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all())
 }
 
-/// The file, and its thread.
+/// The file, and the thread that writes to it.
 #[derive(Debug, Default)]
 pub struct StateFile {
     path: Option<PathBuf>,
-    thread: Option<(SyncSender<String>, JoinHandle<()>)>,
+    writing: Option<JoinHandle<()>>,
     /// When it was saved, and with how many changes by then.
     saved: (u64, u64),
     /// The next one comes no sooner after it, ns.
@@ -174,38 +174,36 @@ pub struct StateFile {
 
 impl StateFile {
     /// Writes to this file from now on; `None`: nothing is saved.
-    pub fn start(path: Option<PathBuf>) -> StateFile {
-        let thread = path.clone().and_then(|path| {
-            let (texts, wanted) = sync_channel::<String>(1);
-            let write = move || {
-                let mut is_said = false;
-                for text in wanted {
-                    let Err(error) = write(&path, &text) else { continue };
-                    if !std::mem::replace(&mut is_said, true) {
-                        prezero_sys::log!(
-                            "prezerod: {}: {error}; a broker that is killed forgets what is leased and learnt",
-                            path.display()
-                        );
-                    }
-                }
-            };
-            Builder::new().name("state".into()).spawn(write).ok().map(|thread| (texts, thread))
-        });
-        StateFile { path, thread, saved: (0, 0), each: EACH_NS }
+    pub fn at(path: Option<PathBuf>) -> StateFile {
+        StateFile { path, each: EACH_NS, ..StateFile::default() }
     }
 
-    /// Whether to save, with this number of changes by now.
+    /// Whether to save, with this number of changes by now: never while a text is being written.
     pub fn is_due(&self, now: u64, changes: u64) -> bool {
         let (at, before) = self.saved;
         let passed = now.saturating_sub(at);
-        self.thread.is_some() && (passed >= IDLE_NS || (passed >= self.each && changes != before))
+        let is_free = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
+        let is_time = passed >= IDLE_NS || (passed >= self.each && changes != before);
+        self.path.is_some() && is_free && is_time
     }
 
-    /// Saves what took the loop this time to write down, ns. A text for which there is no room is not written: a newer
-    /// one comes.
+    /// Saves what took the loop this time to write down, ns. A disk takes its time: a thread waits for it.
     pub fn save(&mut self, now: u64, changes: u64, text: String, took: u64) {
         self.each = EACH_NS.max(took.saturating_mul(SHARE));
-        if self.thread.as_ref().is_some_and(|(texts, _)| texts.try_send(text).is_ok()) {
+        let Some(path) = self.path.clone() else { return };
+        let save = move || {
+            static SAID: Once = Once::new();
+            if let Err(error) = write(&path, &text) {
+                SAID.call_once(|| {
+                    prezero_sys::log!(
+                        "prezerod: {}: {error}; a broker that is killed forgets what is leased and learnt",
+                        path.display()
+                    );
+                });
+            }
+        };
+        self.writing = Builder::new().name("state".into()).spawn(save).ok();
+        if self.writing.is_some() {
             self.saved = (now, changes);
         }
     }
@@ -215,24 +213,12 @@ impl StateFile {
     /// # Errors
     /// It is not saved, in words.
     pub fn save_now(&mut self, text: &str) -> Result<(), String> {
-        let path = self.path.clone();
-        let saved = self.finish(text);
-        *self = StateFile::start(path);
-        saved
-    }
-
-    /// Saves for the last time, before it returns.
-    ///
-    /// # Errors
-    /// It is not saved, in words.
-    pub fn finish(&mut self, text: &str) -> Result<(), String> {
         // The thread may be writing: what it has is older.
-        if let Some((texts, thread)) = self.thread.take() {
-            drop(texts);
+        if let Some(thread) = self.writing.take() {
             let _ = thread.join();
         }
-        let path = self.path.take().ok_or(NOWHERE)?;
-        write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        let path = self.path.as_ref().ok_or(NOWHERE)?;
+        write(path, text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// The mark of a drain is there, or gone, once this returns.
@@ -360,7 +346,7 @@ mod tests {
             let _ = read::<Value>(&state).inspect_err(|_| set_aside(&state));
             let marked = [file.mark_drained(true), file.mark_drained(false)];
             assert_eq!(marked.iter().all(Result::is_err), end == "drained", "{end}: {marked:?}");
-            assert_eq!(file.finish("{}").is_err(), ["state", "new"].contains(&end), "{end}");
+            assert_eq!(file.save_now("{}").is_err(), ["state", "new"].contains(&end), "{end}");
             assert_eq!(fs::read(at(end)).unwrap(), b"a user's");
             fs::remove_file(at(end)).unwrap();
         }

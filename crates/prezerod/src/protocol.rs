@@ -208,23 +208,6 @@ pub enum Request {
         /// The name.
         name: Name,
     },
-    /// Lease what was reserved under this ticket.
-    Redeem {
-        /// From [`Answer::Reserved`].
-        ticket: u64,
-    },
-    /// Keep this for the client for a time.
-    Reserve {
-        /// What.
-        want: Want,
-        /// How long, ms; the broker may bound it.
-        hold_ms: u32,
-    },
-    /// Give up a reservation; ticket 0: the request of this connection that waits.
-    Cancel {
-        /// From [`Answer::Reserved`], or 0.
-        ticket: u64,
-    },
     /// How much of such pages is there?
     Available {
         /// Of this size.
@@ -260,13 +243,12 @@ pub enum Request {
 }
 
 impl Request {
-    /// The memory that is asked for; `None`: none is, or by its ticket.
+    /// The memory that is asked for.
     pub fn want(&self) -> Option<Want> {
         match self {
             Request::Lease { want, .. }
             | Request::LeaseOrPlain { want, .. }
-            | Request::LeaseNamed { want, .. }
-            | Request::Reserve { want, .. } => Some(*want),
+            | Request::LeaseNamed { want, .. } => Some(*want),
             _ => None,
         }
     }
@@ -296,8 +278,6 @@ pub enum Reason {
     Pressure = 9,
     /// An audit found memory that was not zero: nothing of that kind is leased any more.
     Audit = 10,
-    /// No such ticket, or it is over.
-    Ticket = 11,
     /// The kernel refused to make it.
     Kernel = 12,
     /// The operator drains the broker.
@@ -406,15 +386,6 @@ pub enum Answer {
         /// The same for people.
         text: String,
     },
-    /// It is kept.
-    Reserved {
-        /// For [`Request::Redeem`].
-        ticket: u64,
-        /// Bytes.
-        bytes: u64,
-        /// The time, ms.
-        hold_ms: u32,
-    },
     /// The stock, as this client may have it.
     Available(Available),
     /// A part of a report: all parts, one behind the other, are the report.
@@ -441,11 +412,8 @@ pub enum Malformed {
     #[error("version {0}; this broker speaks version 1")]
     Version(u8),
     /// No such kind.
-    #[error("no frame of kind {0}; see PROTOCOL.md")]
+    #[error("no frame of kind {0}; is the client of another version? See PROTOCOL.md")]
     Kind(u8),
-    /// A kind that earlier brokers knew.
-    #[error("reports come in parts, and this client asks for a file: update it; its leases stay")]
-    Retired,
     /// A field holds what it cannot.
     #[error("{0}; see PROTOCOL.md")]
     Field(&'static str),

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use prezero_host::pressure::Pressure;
-use prezero_sys::thread;
+use prezero_sys::{peer, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -353,7 +353,7 @@ impl Server {
         let idle = self.broker.settings().idle.as_nanos() as u64;
         let silent = |(id, connection): (&ClientId, &Connection)| {
             let silent = now.saturating_sub(connection.heard_ns) > idle;
-            (silent && !self.broker.is_served(*id)).then_some(*id)
+            (silent && !self.broker.waits(*id)).then_some(*id)
         };
         let silent: Vec<_> = self.clients.all.iter().filter_map(silent).collect();
         for id in silent {
@@ -407,14 +407,11 @@ impl Server {
                     prezero_sys::log!("prezerod: {key} has changed; restart prezerod for that");
                 }
                 self.broker.reload(settings, self.owner);
+                for (&id, one) in &mut self.clients.all {
+                    let groups = || peer::peer_groups(one.socket.as_fd()).unwrap_or_default();
+                    one.party = self.broker.regroup(id, groups);
+                }
                 prezero_sys::log!("prezerod: configuration read again");
-                let trimmed = self.broker.trim_to_limit();
-                for serial in trimmed.jobs {
-                    self.fillers.tell(serial, Order::Cancel);
-                }
-                for line in trimmed.lines {
-                    prezero_sys::log!("prezerod: {line}");
-                }
                 self.log_unmet();
             }
             Err(error) => prezero_sys::log!("prezerod: {error}; the configuration stays as it was"),
@@ -453,7 +450,7 @@ fn minute_of_day() -> u16 {
 fn read_settings(options: &Options) -> Result<Settings, String> {
     match &options.config {
         Some(path) => Settings::read(path),
-        None => Ok(Settings::standard()),
+        None => Ok(Settings::default()),
     }
 }
 

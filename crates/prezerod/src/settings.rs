@@ -1,19 +1,30 @@
 //! The configuration: one TOML file, of which every key has a default.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::filler::pacer::BusyLimit;
 use crate::inode::audit::Depth;
-use crate::protocol::Want;
+use crate::protocol::{Page, Want};
 use crate::tenant::Tenant;
 
 mod file;
 
-use file::File;
+use file::{Tenants, tenant_of};
+
+/// The time after which a request is forgotten: the next of an hourly batch comes before.
+/// Moved by: `bench fleet`.
+const FORGET: Duration = Duration::from_secs(4500);
+/// Percent of a node's CPU time in which stock is made while other programs keep it busy. Without such a
+/// part a host that is never idle has no stock, and each start waits for one made to order.
+/// Moved by: `tests/system/busy.py`.
+const CPU_BUSY: u32 = 5;
 
 /// Where pages may come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -30,7 +41,8 @@ pub enum Source {
 }
 
 /// What an operator keeps ready.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "file::FileStock")]
 pub struct Stocked {
     /// Such leases.
     pub want: Want,
@@ -43,33 +55,41 @@ pub struct Stocked {
 }
 
 /// Everything an operator may set.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Settings {
     /// The socket for clients; `None`: `prezero/prezerod.sock` in the run-time directory.
     pub socket: Option<PathBuf>,
     /// Its permission bits.
+    #[serde(deserialize_with = "file::permissions")]
     pub socket_mode: u32,
     /// Where metrics are served: an absolute path, or an address on the loopback interface.
     pub metrics: Option<String>,
     /// See there.
     pub backing: Source,
     /// Most bytes of stock; `None`: an eighth of memory, three quarters of a hugetlb pool but at least a page.
+    #[serde(deserialize_with = "file::some_bytes")]
     pub limit: Option<u64>,
     /// Most bytes zeroed a second for stock; `None`: as fast as an idle CPU does it.
+    #[serde(deserialize_with = "file::some_bytes")]
     pub rate: Option<u64>,
-    /// How much is made for stock while others keep more than half a CPU of a node busy.
-    pub busy_limit: BusyLimit,
+    /// See [`Settings::busy_limit`].
+    cpu_busy: Option<u32>,
+    #[serde(deserialize_with = "file::some_bytes")]
+    rate_busy: Option<u64>,
     /// Bytes of each page size and node that only critical tenants may have.
+    #[serde(deserialize_with = "file::bytes")]
     pub reserve: u64,
     /// How much is read before a lease.
     pub audit: Depth,
     /// The time for which the stock learns from a request.
+    #[serde(deserialize_with = "file::seconds")]
     pub forget: Duration,
     /// Longest that a request may wait.
+    #[serde(deserialize_with = "file::seconds")]
     pub longest_wait: Duration,
-    /// Longest that a reservation is kept.
-    pub longest_hold: Duration,
     /// The time without a frame after which a connection that waits for nothing is closed.
+    #[serde(deserialize_with = "file::seconds")]
     pub idle: Duration,
     /// Most connections at a time, and of one user.
     pub connections: usize,
@@ -78,14 +98,42 @@ pub struct Settings {
     /// What an operator keeps ready.
     pub stock: Vec<Stocked>,
     /// The tenants that may lease; empty: the broker's own user and root.
+    #[serde(skip)]
     pub tenants: Vec<Tenant>,
+    /// What they are read of.
+    tenant: IgnoredAny,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            socket: None,
+            socket_mode: 0o666,
+            metrics: None,
+            backing: Source::Auto,
+            limit: None,
+            rate: None,
+            cpu_busy: None,
+            rate_busy: None,
+            reserve: 0,
+            audit: Depth::Sample,
+            forget: FORGET,
+            longest_wait: Duration::from_secs(600),
+            idle: Duration::from_secs(300),
+            connections: 1024,
+            connections_per_user: 256,
+            stock: vec![],
+            tenants: vec![],
+            tenant: IgnoredAny,
+        }
+    }
 }
 
 impl Settings {
-    /// What holds without a file.
-    pub fn standard() -> Settings {
-        // Nothing in the defaults can be wrong: a test reads them.
-        Settings::from_file(File::default(), Path::new("/")).unwrap_or_else(|what| panic!("{what}"))
+    /// How much is made for stock while others keep more than half a CPU of a node busy.
+    pub fn busy_limit(&self) -> BusyLimit {
+        let percent = || BusyLimit::Cpu(self.cpu_busy.unwrap_or(CPU_BUSY));
+        self.rate_busy.map_or_else(percent, BusyLimit::Rate)
     }
 
     /// Keys that differ from those `before` and are read at the start only.
@@ -117,15 +165,80 @@ impl Settings {
     /// # Errors
     /// What is wrong, in one line.
     pub fn parse(text: &str, place: &str, root: &Path) -> Result<Settings, String> {
-        let file: File = toml::from_str(text).map_err(|error| {
+        let wrong = |error: toml::de::Error| {
             let line = error
                 .span()
                 .map(|span| text.bytes().take(span.start).filter(|&b| b == b'\n').count() + 1);
             let line = line.map_or(String::new(), |line| format!(":{line}"));
             let words: Vec<_> = error.message().split_whitespace().collect();
             format!("{place}{line}: {}", in_words(&words.join(" ")))
-        })?;
-        Settings::from_file(file, root).map_err(|what| format!("{place}: {what}"))
+        };
+        let mut settings: Settings = toml::from_str(text).map_err(wrong)?;
+        let tenants: Tenants = toml::from_str(text).map_err(wrong)?;
+        let checked = || -> Result<Settings, String> {
+            let tenants = tenants.tenant.into_iter().map(|tenant| tenant_of(tenant, root));
+            settings.tenants = tenants.collect::<Result<_, _>>()?;
+            settings.check().map(|()| settings)
+        };
+        checked().map_err(|what| format!("{place}: {what}"))
+    }
+
+    /// What one value alone does not tell.
+    fn check(&self) -> Result<(), String> {
+        let year = Duration::from_secs(31_536_000);
+        let times =
+            [("forget", self.forget), ("longest-wait", self.longest_wait), ("idle", self.idle)];
+        for (name, time) in times {
+            if time < Duration::from_millis(1) || time > year {
+                let seconds = time.as_secs_f64();
+                let mend = "give seconds, 0.001 to 31536000 (a year)";
+                return Err(format!("{name} = {seconds}: {mend}"));
+            }
+        }
+        for (name, rate) in [("rate", self.rate), ("rate-busy", self.rate_busy)] {
+            if let Some(rate) = rate.filter(|rate| *rate < Page::Huge.bytes()) {
+                let mend = "less than a page; give \"2M\" or more, or leave it out";
+                return Err(format!("{name} = {rate}: {mend}"));
+            }
+        }
+        let places = [
+            ("connections", self.connections),
+            ("connections-per-user", self.connections_per_user),
+        ];
+        if let Some((name, _)) = places.iter().find(|(_, most)| *most == 0) {
+            let mend = "nobody could connect; give 1 or more, or leave it out";
+            return Err(format!("{name} = 0: {mend}"));
+        }
+        match (self.cpu_busy, self.rate_busy) {
+            (Some(_), Some(_)) => {
+                let mend = "give one of both";
+                return Err(format!("cpu-busy and rate-busy say the same of a busy host; {mend}"));
+            }
+            (Some(percent @ 101..), _) => {
+                return Err(format!("cpu-busy = {percent}: give percent of the CPUs, 0 to 100"));
+            }
+            _ => {}
+        }
+        if let Some(metrics) = &self.metrics {
+            let local = metrics.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
+            if !local && !metrics.starts_with('/') {
+                let mend = "give an absolute path or a loopback address, \"127.0.0.1:9464\"";
+                return Err(format!("metrics = {metrics:?}: {mend}"));
+            }
+        }
+        if let Some(socket) = self.socket.as_ref().filter(|socket| !socket.is_absolute()) {
+            return Err(format!("socket = {socket:?}: give an absolute path"));
+        }
+        let mut names = BTreeSet::new();
+        if let Some(Tenant { name, .. }) = self.tenants.iter().find(|one| !names.insert(&one.name))
+        {
+            return Err(format!("tenant {name}: named twice; put its users into one [[tenant]]"));
+        }
+        let mut of_stock = self.stock.iter().filter_map(|stocked| stocked.tenant.as_ref());
+        match of_stock.find(|name| !names.contains(name)) {
+            Some(name) => Err(format!("stock: tenant = {name:?}: no [[tenant]] has that name")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -152,8 +265,6 @@ fn in_words(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::audit::Depth;
-    use crate::protocol::Page;
     use crate::tenant::Rank;
 
     fn parse(text: &str) -> Result<Settings, String> {
@@ -167,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_the_standard() {
-        assert_eq!(parse("").unwrap(), Settings::standard());
+        assert_eq!(parse("").unwrap(), Settings::default());
     }
 
     #[test]
@@ -199,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_is_made_beside_others_is_a_part_of_the_cpus_or_a_rate() {
-        let busy_limit = |text| parse(text).unwrap().busy_limit;
+        let busy_limit = |text| parse(text).unwrap().busy_limit();
         assert_eq!(busy_limit(""), BusyLimit::Cpu(5));
         assert_eq!(busy_limit("cpu-busy = 20"), BusyLimit::Cpu(20));
         assert_eq!(busy_limit("rate-busy = \"175M\""), BusyLimit::Rate(175 << 20));

@@ -1,7 +1,6 @@
 //! The stock: inodes that were populated and never handed out, oldest first.
 //!
-//! Contract: mechanism only; what should be in it is for `planner` to say, which client may take it for `broker`. An
-//! inode is in the list or in one reservation, never in both.
+//! Contract: mechanism only; what should be in it is for `planner` to say, which client may take it for `broker`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inode::Kind;
 use crate::protocol::{Page, Want};
-use crate::tenant::{ClientId, Payer};
+use crate::tenant::Payer;
 
 /// A larger inode is cut to a request's size if at most one part in this many of it is lost. With
 /// more, clients of small leases would use up the large inodes.
@@ -42,29 +41,10 @@ pub struct StockInode<I> {
     pub cost_ns: u64,
 }
 
-/// An inode that is kept for a client.
-#[derive(Debug)]
-pub struct Reservation<I> {
-    /// Its number.
-    pub ticket: u64,
-    /// For this client,
-    pub client: ClientId,
-    /// of this tenant.
-    pub tenant: String,
-    /// As it was asked for.
-    pub need: Need,
-    /// Until then, ns.
-    pub until: u64,
-    /// What is kept.
-    pub inode: StockInode<I>,
-}
-
 /// All ready inodes.
 #[derive(Debug)]
 pub struct Stock<I> {
     inodes: Vec<StockInode<I>>,
-    /// Those that are kept for clients.
-    pub reserved: Vec<Reservation<I>>,
     /// Kinds of which an audit found one that was not zero.
     pub quarantined: BTreeSet<Kind>,
 }
@@ -111,27 +91,6 @@ impl<I> Stock<I> {
         self.inodes.extract_if(.., |inode| goes(inode)).collect()
     }
 
-    /// Puts back what was reserved, and is over for this reason.
-    pub fn put_back(&mut self, is_over: impl Fn(&Reservation<I>) -> bool) {
-        while let Some(at) = self.reserved.iter().position(&is_over) {
-            let inode = self.reserved.remove(at).inode;
-            self.put(inode);
-        }
-    }
-
-    /// The reservation of this client with this ticket, which ends.
-    pub fn redeem(&mut self, client: ClientId, ticket: u64) -> Option<Reservation<I>> {
-        let own = |one: &Reservation<I>| one.client == client && one.ticket == ticket;
-        let at = self.reserved.iter().position(own)?;
-        Some(self.reserved.remove(at))
-    }
-
-    /// Bytes that are reserved for a tenant.
-    pub fn reserved_for(&self, tenant: &str) -> u64 {
-        let own = self.reserved.iter().filter(|reserved| reserved.tenant == tenant);
-        own.map(|reserved| reserved.need.want.bytes).sum()
-    }
-
     /// Inodes that lie ready and are just so.
     pub fn have(&self, need: &Need) -> u64 {
         self.iter().filter(|inode| alike(need, &inode.kind, inode.bytes)).count() as u64
@@ -159,7 +118,7 @@ impl<I> Stock<I> {
 
 impl<I> Default for Stock<I> {
     fn default() -> Stock<I> {
-        Stock { inodes: vec![], reserved: vec![], quarantined: BTreeSet::new() }
+        Stock { inodes: vec![], quarantined: BTreeSet::new() }
     }
 }
 

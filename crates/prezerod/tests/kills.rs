@@ -37,8 +37,6 @@ enum State {
     Connected,
     /// It waits for what is being made for it.
     Waiting,
-    /// The broker keeps an inode for it.
-    Reserved,
     /// The lease was sent, and lies unread in its socket.
     Sent,
     /// It has the descriptor.
@@ -48,14 +46,8 @@ enum State {
 }
 
 impl State {
-    const ALL: [State; 6] = [
-        State::Connected,
-        State::Waiting,
-        State::Reserved,
-        State::Sent,
-        State::Held,
-        State::Mapped,
-    ];
+    const ALL: [State; 5] =
+        [State::Connected, State::Waiting, State::Sent, State::Held, State::Mapped];
 }
 
 /// Which processes are killed, in which order.
@@ -135,7 +127,6 @@ fn client_process() {
             // Busy with the first; or it was made already.
             assert!(matches!(answer, Answer::No(..) | Answer::Lease(_)), "{answer:?}");
         }
-        State::Reserved => ask(|| client.reserve(want(SMALL), PATIENCE).map(drop)),
         State::Sent => {
             send(client.as_fd(), &request(SMALL, 600_000), SendFlags::NOSIGNAL).unwrap();
             let mut polled = [PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN)];
@@ -308,11 +299,10 @@ fn kill_9_in_every_state_loses_no_page_and_harms_no_lease() {
 fn vanish(daemon: &Daemon) {
     for round in 0..1000 {
         let client = daemon.client();
-        let request = match round % 5 {
+        let request = match round % 4 {
             0 => continue,
             1 => Request::Lease { want: want(LARGE), wait_ms: 60_000 },
-            2 => Request::Reserve { want: want(SMALL), hold_ms: 60_000 },
-            3 => Request::Available { page: Page::Huge, node: None },
+            2 => Request::Available { page: Page::Huge, node: None },
             _ => Request::Lease { want: want(SMALL), wait_ms: 60_000 },
         };
         // One that was turned away, since the broker has not noticed yet how many are gone, hears it.

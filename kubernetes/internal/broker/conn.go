@@ -91,7 +91,7 @@ func (c *Conn) trust() error {
 	return fmt.Errorf("%s: a broker of uid %d, which is neither root nor you; to trust it name another path", c.path, peer.Uid)
 }
 
-// Close ends the connection, and its reservations.
+// Close ends the connection.
 func (c *Conn) Close() error { return c.socket.Close() }
 
 // Lease leases this, waiting for so long if it is not ready.
@@ -99,37 +99,6 @@ func (c *Conn) Lease(ctx context.Context, want Want, wait time.Duration) (*Lease
 	return c.granted(ctx, func(tag uint32) []byte {
 		return binary.LittleEndian.AppendUint32(appendWant(open(kindLease, tag), want), milliseconds(wait))
 	})
-}
-
-// Reserve has this kept for so long at most; it returns the ticket.
-func (c *Conn) Reserve(ctx context.Context, want Want, hold time.Duration) (uint64, error) {
-	a, _, err := c.ask(ctx, kindReserved, func(tag uint32) []byte {
-		return binary.LittleEndian.AppendUint32(appendWant(open(kindReserve, tag), want), milliseconds(hold))
-	})
-	if err != nil {
-		return 0, err
-	}
-	ticket := a.body.u64()
-	_, _ = a.body.u64(), a.body.u32()
-	return ticket, a.body.end()
-}
-
-// Redeem leases what was reserved.
-func (c *Conn) Redeem(ctx context.Context, ticket uint64) (*Lease, error) {
-	return c.granted(ctx, func(tag uint32) []byte {
-		return binary.LittleEndian.AppendUint64(open(kindRedeem, tag), ticket)
-	})
-}
-
-// Cancel gives up a reservation.
-func (c *Conn) Cancel(ctx context.Context, ticket uint64) error {
-	a, _, err := c.ask(ctx, kindDone, func(tag uint32) []byte {
-		return binary.LittleEndian.AppendUint64(open(kindCancel, tag), ticket)
-	})
-	if err != nil {
-		return err
-	}
-	return a.body.end()
 }
 
 // Available asks how much there is.

@@ -76,13 +76,13 @@ const (
 	Empty
 	Pressure
 	Audit
-	Ticket
+	_
 	Kernel
 	Drained
 )
 
 var reasons = [...]string{"malformed", "size", "node", "host", "denied", "quota", "busy", "empty",
-	"pressure", "audit", "ticket", "kernel", "drained"}
+	"pressure", "audit", "", "kernel", "drained"}
 
 // String names a reason as the broker's metrics do.
 func (r Reason) String() string {
@@ -159,22 +159,18 @@ const (
 	unknown   = ^uint64(0)
 
 	kindLease      = 1
-	kindReserve    = 2
-	kindRedeem     = 3
-	kindCancel     = 4
 	kindAvailable  = 5
 	kindReport     = 7
 	kindLeaseNamed = 8
 	kindYield      = 9
 
-	kindGranted  = 129
-	kindNo       = 130
-	kindWhen     = 131
-	kindReserved = 132
-	kindStock    = 133
-	kindDone     = 135
-	kindPart     = 136
-	kindNamed    = 137
+	kindGranted = 129
+	kindNo      = 130
+	kindWhen    = 131
+	kindStock   = 133
+	kindDone    = 135
+	kindPart    = 136
+	kindNamed   = 137
 )
 
 // Refused is a NO: it stays so until something changes. The text says what would help.

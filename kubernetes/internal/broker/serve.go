@@ -38,14 +38,12 @@ func DecodeQuestion(frame []byte) (Question, error) {
 	}
 	q, r := Question{Tag: a.tag, Kind: a.kind}, &a.body
 	switch a.kind {
-	case kindLease, kindReserve, kindLeaseNamed:
+	case kindLease, kindLeaseNamed:
 		q.Want = Want{Bytes: r.u64(), Page: Page(r.u64()), Node: int32(r.u32())}
 		q.Ms = r.u32()
 		if a.kind == kindLeaseNamed {
 			q.Name = r.text()
 		}
-	case kindRedeem, kindCancel:
-		_ = r.u64()
 	case kindAvailable:
 		q.Want = Want{Page: Page(r.u64()), Node: int32(r.u32())}
 	case kindReport:

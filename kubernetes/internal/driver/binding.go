@@ -8,6 +8,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -49,7 +50,7 @@ func condition(kind, reason, message string) *acmeta.ConditionApplyConfiguration
 
 // allocation of a claim: a name may come back.
 type allocation struct {
-	key string
+	cache.ObjectName
 	uid types.UID
 }
 
@@ -61,19 +62,13 @@ func (d *Driver) bind(ctx context.Context) {
 			object = last.Obj
 		}
 		if claim, ok := object.(*resourceapi.ResourceClaim); ok && len(d.own(claim)) > 0 {
-			queue.Add(allocation{cache.MetaObjectToName(claim).String(), claim.UID})
+			queue.Add(allocation{cache.MetaObjectToName(claim), claim.UID})
 		}
 	}
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(d.client.ResourceV1().RESTClient(), "resourceclaims", "", fields.Everything()),
 		ObjectType:    &resourceapi.ResourceClaim{},
-		// All claims of the cluster come, and stay in memory.
-		Transform: func(object any) (any, error) {
-			if claim, ok := object.(*resourceapi.ResourceClaim); ok {
-				claim.ManagedFields = nil
-			}
-			return object, nil
-		},
+		Transform:     d.trimmed,
 		Handler: cache.ResourceEventHandlerFuncs{AddFunc: heard, DeleteFunc: heard,
 			// One that was allocated here may be so no more.
 			UpdateFunc: func(was, now any) { heard(was); heard(now) }},
@@ -86,8 +81,8 @@ func (d *Driver) bind(ctx context.Context) {
 				if done {
 					return
 				}
-				if err := d.bindOne(ctx, store, one); err != nil {
-					klog.FromContext(ctx).Info("Not ready to bind", "claim", one.key, "why", err)
+				if err := d.bindOne(ctx, one); err != nil {
+					klog.FromContext(ctx).Info("Not ready to bind", "claim", one.ObjectName, "why", err)
 					queue.AddRateLimited(one)
 				} else {
 					queue.Forget(one)
@@ -99,6 +94,22 @@ func (d *Driver) bind(ctx context.Context) {
 	controller.RunWithContext(ctx)
 	queue.ShutDown()
 	workers.Wait()
+}
+
+// trimmed is what stays in memory of a claim: whether the scheduler waits for it here. All claims of the cluster come, and
+// each has what its maker wrote.
+func (d *Driver) trimmed(object any) (any, error) {
+	claim, ok := object.(*resourceapi.ResourceClaim)
+	if !ok {
+		return object, nil
+	}
+	stays := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+		ResourceVersion: claim.ResourceVersion}}
+	if own := d.own(claim); len(own) > 0 {
+		one := resourceapi.DeviceRequestAllocationResult{Driver: params.Driver, Pool: d.Node, BindingConditions: []string{ready}}
+		stays.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{one}}}
+	}
+	return stays, nil
 }
 
 // own results of a claim's allocation: those for whose leases here the scheduler waits.
@@ -113,13 +124,12 @@ func (d *Driver) own(claim *resourceapi.ResourceClaim) []resourceapi.DeviceReque
 
 // bindOne says of an allocated claim that its leases are ready, or refused; an error: not yet. Of one that is allocated
 // here no more, and that no kubelet will give back, it gives back what there is.
-func (d *Driver) bindOne(ctx context.Context, store cache.Store, one allocation) error {
-	object, _, err := store.GetByKey(one.key)
-	if err != nil {
+func (d *Driver) bindOne(ctx context.Context, one allocation) error {
+	claim, err := d.client.ResourceV1().ResourceClaims(one.Namespace).Get(ctx, one.Name, getOptions)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	claim, _ := object.(*resourceapi.ResourceClaim)
-	if claim == nil || claim.UID != one.uid || len(d.own(claim)) == 0 {
+	if err != nil || claim.UID != one.uid || len(d.own(claim)) == 0 {
 		record, err := d.ledger.Get(one.uid)
 		if err != nil || record == nil {
 			return err

@@ -150,11 +150,7 @@ fn about(watched: &Watched, broker: &Broker) -> Vec<Line<'static>> {
         failures => format!("{failures:.0} NOT ZERO"),
     };
     let lines = [
-        format!(
-            "broker {answers}, {} clients wait, {} reserved",
-            broker.number("waiting"),
-            broker.number("reserved")
-        ),
+        format!("broker {answers}, {} clients wait", broker.number("waiting")),
         format!("hits {}  misses {}", count(counter("lease_hits")), count(counter("lease_misses"))),
         format!(
             "made {} for {:.1} CPU s, making {}",

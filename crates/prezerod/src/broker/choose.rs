@@ -7,7 +7,7 @@ use prezero_host::Size;
 
 use super::grant::quarantine_text;
 use super::{Broker, Inode, Refusal};
-use crate::demand::{Keep, Target};
+use crate::demand::Target;
 use crate::filler::Priority;
 use crate::host::cgroup::Room;
 use crate::inode::Kind;
@@ -62,34 +62,20 @@ impl<I: Inode> Broker<I> {
     /// Why what the configuration wants ready will not all lie there, in a line for each size of
     /// which that is so: no request is there to be answered.
     pub fn unmet(&self) -> Vec<String> {
-        let mut kept: BTreeMap<(Backing, Page), u64> = BTreeMap::new();
-        let mut line = |keep: Keep| {
+        let line = |target: Target| {
             // What lies ready is no longer free to be made.
-            if self.stock.have(&keep.need) >= keep.keep {
+            if self.stock.have(&target.need) >= target.kept {
                 return None;
             }
-            let Want { bytes, page, .. } = keep.need.want;
-            let why = match self.choose(&keep.need) {
+            let why = match self.choose(&target.need) {
                 Err((_, why)) => why,
-                Ok(kind) => {
-                    let kept = kept.entry(self.stands_in(kind)).or_default();
-                    let all = kept.saturating_add(keep.keep.saturating_mul(bytes));
-                    let limit = self.limit_of_all(kind);
-                    if all <= limit {
-                        *kept = all;
-                        return None;
-                    }
-                    let size = |bytes: u64| Size(usize::try_from(bytes).unwrap_or(usize::MAX));
-                    format!(
-                        "with it {} would lie ready, and the limit is {}; raise limit, or keep less",
-                        size(all),
-                        size(limit)
-                    )
-                }
+                Ok(kind) if target.allotted < target.kept => self.no_room(kind).why,
+                Ok(_) => return None,
             };
+            let Want { bytes, page, .. } = target.need.want;
             Some(format!("stock of {} in {page} pages: {why}", Size(bytes as usize)))
         };
-        self.keeps().filter_map(&mut line).collect()
+        self.targets().into_iter().filter_map(line).collect()
     }
 
     /// What such an inode would be made of now.
@@ -163,17 +149,12 @@ impl<I: Inode> Broker<I> {
         Ok(if place.backing == Backing::Hugetlb { Source::Hugetlb } else { Source::Thp })
     }
 
-    /// Bytes of a payer's place that are kept or made for a client. Stock makes way for those.
+    /// Bytes of a payer's place that are made for a client. Stock makes way for those.
     fn spoken_for(&self, need: &Need) -> u64 {
         let Need { want: Want { page, .. }, payer } = *need;
-        let reserved =
-            self.stock.reserved.iter().filter(|reserved| reserved.inode.kind.payer == payer);
-        let reserved = reserved
-            .filter(|reserved| reserved.inode.kind.page == page)
-            .map(|reserved| reserved.inode.bytes);
         let making =
             self.planner.making(page, None, payer).filter(|job| job.priority == Priority::Urgent);
-        reserved.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
+        making.map(|job| job.bytes).sum()
     }
 
     /// Bytes by which a payer's directory is too small for one more beside the stock; 0: it has room.

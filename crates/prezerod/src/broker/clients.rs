@@ -134,10 +134,9 @@ impl<I: Inode> Broker<I> {
         (want.bytes > self.quota_left(&tenant)).then_some(tenant.name)
     }
 
-    /// Whether this client waits for something, or keeps something.
-    pub fn is_served(&self, client: ClientId) -> bool {
+    /// Whether this client waits for something.
+    pub fn waits(&self, client: ClientId) -> bool {
         self.planner.waits.iter().any(|wait| wait.client == client)
-            || self.stock.reserved.iter().any(|reserved| reserved.client == client)
     }
 
     /// Whether a client is of the operator: root or the broker's own user, in no container.
@@ -149,6 +148,16 @@ impl<I: Inode> Broker<I> {
     pub fn whereabouts(&self, pid: i32, process: Option<&OwnedFd>) -> (Vec<String>, bool) {
         let is_contained = |pidfd: &OwnedFd| self.view.host.is_contained(pidfd.as_raw_fd());
         (self.view.host.cgroups(pid), process.is_none_or(is_contained))
+    }
+
+    /// The settings were read again, which may name other groups: a client is in these of them. Returns whose it is now.
+    pub fn regroup(&mut self, client: ClientId, groups: impl FnOnce() -> Vec<u32>) -> Party {
+        if let Some(mut peer) = self.ledger.clients.get(&client).cloned() {
+            peer.groups = self.named_groups(groups);
+            self.ledger.disconnect(client);
+            self.ledger.connect(client, peer);
+        }
+        self.ledger.party(client)
     }
 
     /// Those of a client's groups that tenants name. A process may be in 65,536: where none is named none is read.

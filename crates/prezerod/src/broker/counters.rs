@@ -109,23 +109,23 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Upper bounds, ns, and as Prometheus writes them, s.
-    const BOUNDS: [(u64, &str); 8] = [
-        (100_000, "0.0001"),
-        (1_000_000, "0.001"),
-        (10_000_000, "0.01"),
-        (100_000_000, "0.1"),
-        (1_000_000_000, "1"),
-        (10_000_000_000, "10"),
-        (60_000_000_000, "60"),
-        (600_000_000_000, "600"),
+    /// Upper bounds, ns.
+    const BOUNDS: [u64; 8] = [
+        100_000,
+        1_000_000,
+        10_000_000,
+        100_000_000,
+        1_000_000_000,
+        10_000_000_000,
+        60_000_000_000,
+        600_000_000_000,
     ];
 
     /// One wait.
     pub fn add(&mut self, ns: u64) {
         self.count += 1;
         self.sum_ns += ns;
-        for (count, (bound, _)) in self.counts.iter_mut().zip(Waits::BOUNDS) {
+        for (count, bound) in self.counts.iter_mut().zip(Waits::BOUNDS) {
             *count += u64::from(ns <= bound);
         }
     }
@@ -171,7 +171,8 @@ pub fn write_prometheus(
     }
     let waits = &counters.waits;
     head(out, "wait_seconds", "histogram", "time from a request to its lease")?;
-    for (count, (_, bound)) in waits.counts.iter().zip(Waits::BOUNDS) {
+    for (count, bound) in waits.counts.iter().zip(Waits::BOUNDS) {
+        let bound = bound as f64 / 1e9;
         writeln!(out, "prezerod_wait_seconds_bucket{{le=\"{bound}\"}} {count}")?;
     }
     writeln!(out, "prezerod_wait_seconds_bucket{{le=\"+Inf\"}} {}", waits.count)?;

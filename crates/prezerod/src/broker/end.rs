@@ -19,7 +19,6 @@ impl<I: Inode> Broker<I> {
     /// A connection is heard no more, and has its place still.
     pub fn withdraw(&mut self, client: ClientId) {
         self.planner.withdraw(client);
-        self.stock.put_back(|reserved| reserved.client == client);
     }
 
     /// A process is gone, and with it those of its leases that are known by nothing else.
@@ -92,11 +91,9 @@ impl<I: Inode> Broker<I> {
         };
         let leased =
             self.ledger.leases.kinds().filter(|(kind, _)| counts(kind)).map(|(_, bytes)| bytes);
-        let reserved =
-            self.stock.reserved.iter().map(|reserved| &reserved.inode).chain(self.stock.iter());
-        let reserved = reserved.filter(|inode| counts(&inode.kind)).map(|inode| inode.bytes);
+        let ready = self.stock.iter().filter(|inode| counts(&inode.kind)).map(|inode| inode.bytes);
         let making = self.planner.jobs.iter().filter(|job| counts(&job.kind)).map(|job| job.bytes);
-        let most = used.saturating_sub(leased.chain(reserved).sum());
+        let most = used.saturating_sub(leased.chain(ready).sum());
         Unaccounted { least: most.saturating_sub(making.sum()), most }
     }
 }

@@ -4,7 +4,7 @@
 use prezero_host::Size;
 
 use super::reclaim::Back;
-use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Reservation, Wait};
+use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Wait};
 use crate::demand::{Party, Sample};
 use crate::inode::Kind;
 use crate::inode::audit::Finding;
@@ -59,16 +59,6 @@ impl<I: Inode> Broker<I> {
                         Err(answer) => Ok(answer),
                     }
                 }
-                Request::Redeem { ticket } => {
-                    self.redeem(now, client, ticket, &tenant).map(|lease| {
-                        out.inode = Some(lease.1);
-                        Answer::Lease(lease.0)
-                    })
-                }
-                Request::Reserve { want, hold_ms } => {
-                    Ok(self.reserve(now, client, &tenant, want, hold_ms))
-                }
-                Request::Cancel { ticket } => self.cancel(client, ticket),
                 Request::Available { page, node } => {
                     self.check_node(node).map(|()| self.available(&tenant, page, node))
                 }
@@ -85,12 +75,8 @@ impl<I: Inode> Broker<I> {
             },
         };
         out.answer = answered.unwrap_or_else(|refusal| self.no(refusal));
-        let want = match (request, &out.answer) {
-            (Request::Redeem { .. }, Answer::Lease(granted)) => Some(granted.want()),
-            _ => request.want(),
-        };
-        if want.is_some() || matches!(request, Request::Redeem { .. }) {
-            self.log(client, want, 0, &out.answer);
+        if let Some(want) = request.want() {
+            self.log(client, Some(want), 0, &out.answer);
         }
         Some(out)
     }
@@ -154,64 +140,6 @@ impl<I: Inode> Broker<I> {
         self.planner.demand.sample(now, party, need, pace)
     }
 
-    fn redeem(
-        &mut self,
-        now: u64,
-        client: ClientId,
-        ticket: u64,
-        tenant: &Tenant,
-    ) -> Result<(Granted, I), Refusal> {
-        let unknown =
-            || (Reason::Ticket, format!("no ticket {ticket}; it may be over: reserve again"));
-        let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
-        let Reservation { need, inode, .. } = reserved;
-        let inode = self.ready(inode, &need.want).ok_or_else(|| quarantine_text(&need.want))?;
-        self.counters.hit(&tenant.name);
-        self.grant(now, client, tenant, inode, 0).map_err(|_| unknown())
-    }
-
-    fn reserve(
-        &mut self,
-        now: u64,
-        client: ClientId,
-        tenant: &Tenant,
-        want: Want,
-        hold_ms: u32,
-    ) -> Answer {
-        if let Err(refusal) = self.check(&want, tenant) {
-            return self.no(refusal);
-        }
-        let reserve = self.kept_back(tenant.rank);
-        let need = Need { want, payer: self.ledger.payer(tenant) };
-        let party = self.ledger.party(client);
-        let Some(inode) = self.stock.take(&need, reserve) else {
-            if let Err(refusal) = self.can_make(&need) {
-                return self.no(refusal);
-            }
-            self.counters.miss(&tenant.name);
-            self.asked(now, party, &need);
-            return self.when(now, party, &need, Otherwise::ComesBack);
-        };
-        self.asked(now, party, &need);
-        let longest = self.settings.longest_hold.as_millis() as u64;
-        let hold_ms = u64::from(hold_ms).min(longest);
-        let ticket = self.number();
-        let (tenant, until) = (tenant.name.clone(), now + hold_ms * 1_000_000);
-        self.stock.reserved.push(Reservation { ticket, client, tenant, need, until, inode });
-        Answer::Reserved { ticket, bytes: want.bytes, hold_ms: hold_ms as u32 }
-    }
-
-    fn cancel(&mut self, client: ClientId, ticket: u64) -> Result<Answer, Refusal> {
-        if ticket == 0 {
-            self.planner.withdraw(client);
-            return Ok(Answer::Done);
-        }
-        let unknown = || (Reason::Ticket, format!("no ticket {ticket}; it may be over"));
-        let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
-        self.stock.put(reserved.inode);
-        Ok(Answer::Done)
-    }
-
     /// Whether such a lease can be at all.
     pub(super) fn check_size(&self, want: &Want) -> Result<(), Refusal> {
         if want.bytes == 0 || !want.bytes.is_multiple_of(want.page.bytes()) {
@@ -252,8 +180,7 @@ impl<I: Inode> Broker<I> {
     }
 
     pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
-        let pending = self.stock.reserved_for(&tenant.name) + self.planner.waited(&tenant.name);
-        self.ledger.quota_left(tenant, pending)
+        self.ledger.quota_left(tenant, self.planner.waited(&tenant.name))
     }
 
     pub(super) fn kept_back(&self, rank: Rank) -> u64 {
@@ -386,9 +313,7 @@ fn by_name(tenant: &Tenant, request: &Request) -> Result<(), Refusal> {
         Request::LeaseNamed { .. } if tenant.charge.files.is_empty() => {
             "has no directory for files; name one in `files`"
         }
-        Request::Lease { .. } | Request::LeaseOrPlain { .. } | Request::Reserve { .. }
-            if !tenant.charge.files.is_empty() =>
-        {
+        Request::Lease { .. } | Request::LeaseOrPlain { .. } if !tenant.charge.files.is_empty() => {
             "has files, which are asked for by name; let another tenant lease descriptors"
         }
         _ => return Ok(()),

@@ -49,7 +49,6 @@ struct Entry {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Said {
     Lease(u64),
-    Reserved,
     /// Not now; the client may ask again.
     Later(Reason, String),
     Refused(Reason, String),
@@ -97,7 +96,6 @@ impl Entry {
     fn line(&self, now: u64) -> String {
         let (answer, reason, why) = match &self.said {
             Said::Lease(_) => ("lease", None, None),
-            Said::Reserved => ("reserved", None, None),
             Said::Later(reason, why) => ("later", Some(reason.name()), Some(why)),
             Said::Refused(reason, why) => ("refused", Some(reason.name()), Some(why)),
         };
@@ -135,7 +133,6 @@ impl<I: Inode> Broker<I> {
         let asker = self.asker(peer);
         let said = match answer {
             Answer::Lease(granted) => Said::Lease(granted.lease),
-            Answer::Reserved { .. } => Said::Reserved,
             Answer::When { reason, text, .. } => Said::Later(*reason, cut(text)),
             Answer::No(reason, text) => {
                 self.counters.of_tenant(&asker.tenant).refused += 1;

@@ -20,14 +20,9 @@ impl<I: Inode> Broker<I> {
         self.view.at(now);
         let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
         let inodes = self.stock.iter().map(|inode| (inode.kind, "ready", inode.bytes));
-        let reserved = self
-            .stock
-            .reserved
-            .iter()
-            .map(|reserved| (reserved.inode.kind, "reserved", reserved.inode.bytes));
         let jobs = self.planner.jobs.iter().map(|job| (job.kind, "making", job.bytes));
         let leases = self.ledger.leases.kinds().map(|(kind, bytes)| (kind, "leased", bytes));
-        for (kind, state, size) in inodes.chain(reserved).chain(jobs).chain(leases) {
+        for (kind, state, size) in inodes.chain(jobs).chain(leases) {
             *bytes.entry((kind, state)).or_default() += size;
         }
         let mut shortages: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();

@@ -11,11 +11,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prezero_host::Size;
-
 use super::renew::Plan;
 use super::shortage::LIMIT;
-use super::{Broker, ClientId, Inode, Refusal};
+use super::{Broker, ClientId, Inode, Job, Refusal};
 use crate::demand::{Rank, SURPLUS_NS, Target};
 use crate::filler::Priority;
 use crate::inode::Kind;
@@ -42,15 +40,6 @@ impl Back {
     pub fn for_another(backing: Backing) -> Back {
         if backing == Backing::Hugetlb { Back::AtOnce } else { Back::Soon }
     }
-}
-
-/// What went for a lower limit.
-#[derive(Debug, Default)]
-pub struct Trimmed {
-    /// Jobs to cancel.
-    pub jobs: Vec<u64>,
-    /// What is told of it, a line for each sort of page.
-    pub lines: Vec<String>,
 }
 
 impl<I: Inode> Broker<I> {
@@ -212,41 +201,6 @@ impl<I: Inode> Broker<I> {
         over.map(|(pages, _)| pages).collect()
     }
 
-    /// Lets go at once what lies above the limit, oldest first, and what is being made above it.
-    /// To be called when the limit may have become lower.
-    pub fn trim_to_limit(&mut self) -> Trimmed {
-        let mut trimmed = Trimmed::default();
-        let ready = self.stock.iter().map(|inode| inode.kind);
-        let all = ready.chain(self.planner.jobs.iter().map(|job| job.kind));
-        let pages: BTreeMap<_, _> = all.map(|kind| ((kind.backing, kind.page), kind)).collect();
-        for ((backing, page), kind) in pages {
-            let alike = |kind: &Kind| kind.backing == backing && kind.page == page;
-            let limit = self.limit(kind);
-            let such = self.stock.iter().filter(|inode| alike(&inode.kind));
-            let mut ready: u64 = such.map(|inode| inode.bytes).sum();
-            let over = ready.saturating_sub(limit);
-            let freed = self.give_back(over, Back::Soon, |inode| alike(&inode.kind));
-            ready -= freed;
-            // What a client waits for is made all the same: the limit is the stock's.
-            let stock = self.planner.jobs.iter().filter(|job| job.priority == Priority::Idle);
-            for job in stock.filter(|job| alike(&job.kind)) {
-                if ready + job.bytes > limit {
-                    trimmed.jobs.push(job.serial);
-                } else {
-                    ready += job.bytes;
-                }
-            }
-            if freed > 0 {
-                let (freed, limit) = (Size(freed as usize), Size(limit as usize));
-                trimmed.lines.push(format!(
-                    "the limit of {} pages of {page} is {limit} now: {freed} of stock went back to the kernel",
-                    backing.name()
-                ));
-            }
-        }
-        trimmed
-    }
-
     /// Others were promised so much of a pool, from now on.
     pub(super) fn yields(
         &mut self,
@@ -286,11 +240,19 @@ impl<I: Inode> Broker<I> {
         kind.backing == Backing::Hugetlb && promised > 0 && left() < promised
     }
 
-    /// What is being made for stock and would take what others were promised is not made on.
-    pub(super) fn cancel_promised(&self, plan: &mut Plan<I>) {
-        let stock = self.planner.jobs.iter().filter(|job| job.priority == Priority::Idle);
-        let over = stock.filter(|job| self.is_promised(job.kind, job.status.left));
-        plan.cancel.extend(over.map(|job| job.serial));
+    /// What is being made for stock is not made on where it would take what others were promised, or lie above a limit
+    /// that was lowered.
+    pub(super) fn cancel_surplus(&self, plan: &mut Plan<I>) {
+        let stock = || self.planner.jobs.iter().filter(|job| job.priority == Priority::Idle);
+        let is_over = |kind: Kind| {
+            let alike = |other: &Kind| (other.backing, other.page) == (kind.backing, kind.page);
+            let ready =
+                self.stock.iter().filter(|inode| alike(&inode.kind)).map(|inode| inode.bytes);
+            let making = stock().filter(|job| alike(&job.kind)).map(|job| job.bytes);
+            ready.chain(making).sum::<u64>() > self.limit(kind)
+        };
+        let goes = |job: &&Job| self.is_promised(job.kind, job.status.left) || is_over(job.kind);
+        plan.cancel.extend(stock().filter(goes).map(|job| job.serial));
     }
 
     /// Bytes of such pages that are free on all nodes.
@@ -307,8 +269,6 @@ impl<I: Inode> Broker<I> {
         }
         self.drained = drain == Drain::On;
         if self.drained {
-            // A ticket is of a reservation that is over.
-            self.stock.put_back(|_| true);
             self.give_all_back();
         }
         Ok(Answer::Done)

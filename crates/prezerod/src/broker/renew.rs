@@ -87,7 +87,7 @@ impl<I: Inode> Broker<I> {
         let targets = self.targets();
         self.release_surplus(now, &targets);
         plan.cancel.extend(self.planner.orders_in_vain());
-        self.cancel_promised(&mut plan);
+        self.cancel_surplus(&mut plan);
         plan.promote = self.planner.promote();
         self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
@@ -265,7 +265,7 @@ impl<I: Inode> Broker<I> {
         let rate = self.settings.rate.filter(|_| priority == Priority::Idle);
         let rate = rate.map(|rate| rate / fillers);
         let is_stock = priority == Priority::Idle && !self.planner.demand.has_backorder(&need);
-        let busy_limit = is_stock.then(|| self.settings.busy_limit.shared(fillers));
+        let busy_limit = is_stock.then(|| self.settings.busy_limit().shared(fillers));
         let (serial, bytes) = (self.number(), need.want.bytes);
         let (began, left) = (now, bytes);
         let status = Status { heard: now, left, throttle: None, throttled_to: None };

@@ -166,7 +166,6 @@ impl<I: Inode> Broker<I> {
         json!({
             "making_bytes": self.planner.jobs.iter().map(|job| job.bytes).sum::<u64>(),
             "waiting": self.planner.waits.len(),
-            "reserved": self.stock.reserved.len(),
             "hits": self.counters.hits,
             "misses": self.counters.misses,
             "made_bytes": self.counters.made_bytes,

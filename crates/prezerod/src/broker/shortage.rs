@@ -144,7 +144,7 @@ impl<I: Inode> Broker<I> {
         Shortage::new("yielded", why)
     }
 
-    fn no_room(&self, kind: Kind) -> Shortage {
+    pub(super) fn no_room(&self, kind: Kind) -> Shortage {
         let size = |bytes: u64| Size((bytes >> 20 << 20) as usize);
         let (taken, limit) = (size(self.taken(kind)), size(self.limit(kind)));
         let why = format!(

@@ -88,7 +88,7 @@ impl Rig {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let mut settings = Settings::standard();
+        let mut settings = Settings::default();
         change(&mut settings);
         let broker = Broker::new(0, Host::new(root.path()), settings, 1000);
         Rig { broker, now: 0, _root: root }

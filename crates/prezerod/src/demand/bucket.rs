@@ -1,5 +1,7 @@
 //! One size as one party asks for it: what should lie ready for that party's next requests.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use super::levels::Levels;
@@ -9,7 +11,7 @@ use crate::stock::Need;
 
 /// One request in this number may find nothing. With fewer, the rarest crowd of requests sets the stock.
 /// Moved by: `bench fleet`.
-const MISSES: u32 = 200;
+const MISSES: u64 = 200;
 /// The bucket drains at this part of the pace at which the stock is refilled, as a divisor: a
 /// filler steps aside for others, and makes other sizes, too.
 /// Moved by: `bench fleet`.
@@ -64,11 +66,11 @@ impl Bucket {
             level: 0,
             level_at: 0,
             burst: Burst::default(),
-            window: Window::NONE,
+            window: Window::default(),
             backorders: 0,
             backorders_until: 0,
             hours: [0; HOURS],
-            this_hour: Levels::NONE,
+            this_hour: Levels::default(),
         }
     }
 
@@ -108,7 +110,7 @@ impl Bucket {
     }
 
     /// Requests that are not forgotten yet.
-    pub fn requests(&self) -> u32 {
+    pub fn requests(&self) -> u64 {
         self.window.all.requests()
     }
 
@@ -141,7 +143,7 @@ impl Bucket {
 
     /// That hour of the day is over.
     pub fn end_hour(&mut self, hour: usize) {
-        let seen = std::mem::replace(&mut self.this_hour, Levels::NONE).enough(MISSES);
+        let seen = std::mem::take(&mut self.this_hour).enough(MISSES);
         let seen = seen.saturating_mul(self.need.want.bytes);
         self.hours[hour] = self.hours[hour].midpoint(seen);
     }
@@ -153,29 +155,27 @@ impl Bucket {
     }
 }
 
-/// What had to lie ready for each request, by the part of the window it came in, and of all. The newest part is saved
-/// first.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "Vec<Levels>", into = "Vec<Levels>")]
+/// What had to lie ready for each request, by the part of the window it came in, the newest first, and of all.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "VecDeque<Levels>", into = "VecDeque<Levels>")]
 pub(super) struct Window {
-    slots: [Levels; SLOTS],
-    slot: usize,
+    slots: VecDeque<Levels>,
     all: Levels,
 }
 
 impl Window {
-    const NONE: Window = Window { slots: [Levels::NONE; SLOTS], slot: 0, all: Levels::NONE };
-
     fn add(&mut self, inodes: u64) {
-        self.slots[self.slot].add(inodes);
+        if self.slots.is_empty() {
+            self.slots.push_front(Levels::default());
+        }
+        self.slots[0].add(inodes);
         self.all.add(inodes);
     }
 
     fn remove(&mut self, inodes: u64) {
         self.all.remove(inodes);
         // Parts and hours may have passed since.
-        let mut newest_first = (0..SLOTS).map(|back| (self.slot + SLOTS - back) % SLOTS);
-        let _ = newest_first.any(|slot| self.slots[slot].remove(inodes));
+        let _ = self.slots.iter_mut().any(|slot| slot.remove(inodes));
     }
 
     fn pass(&mut self, parts: u64) {
@@ -183,28 +183,24 @@ impl Window {
             return;
         }
         for _ in 0..parts.min(SLOTS as u64) {
-            self.slot = (self.slot + 1) % SLOTS;
-            self.slots[self.slot] = Levels::NONE;
+            self.slots.push_front(Levels::default());
         }
-        self.all = Levels::NONE;
-        self.slots.iter().for_each(|slot| self.all.join(slot));
+        *self = std::mem::take(&mut self.slots).into();
     }
 }
 
-impl From<Vec<Levels>> for Window {
-    fn from(newest_first: Vec<Levels>) -> Window {
-        let mut window = Window::NONE;
-        for (back, levels) in newest_first.into_iter().take(SLOTS).enumerate() {
-            window.all.join(&levels);
-            window.slots[(SLOTS - back) % SLOTS] = levels;
-        }
-        window
+impl From<VecDeque<Levels>> for Window {
+    fn from(mut slots: VecDeque<Levels>) -> Window {
+        slots.truncate(SLOTS);
+        let mut all = Levels::default();
+        slots.iter().for_each(|slot| all.join(slot.iter()));
+        Window { slots, all }
     }
 }
 
-impl From<Window> for Vec<Levels> {
-    fn from(window: Window) -> Vec<Levels> {
-        (0..SLOTS).map(|back| window.slots[(window.slot + SLOTS - back) % SLOTS].clone()).collect()
+impl From<Window> for VecDeque<Levels> {
+    fn from(window: Window) -> VecDeque<Levels> {
+        window.slots
     }
 }
 

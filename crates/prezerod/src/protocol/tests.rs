@@ -17,7 +17,6 @@ fn any_request() -> impl Strategy<Value = Request> {
         (any_want(), any::<u32>()).prop_map(|(want, wait_ms)| Request::Lease { want, wait_ms }),
         (any_want(), any::<u32>())
             .prop_map(|(want, wait_ms)| Request::LeaseOrPlain { want, wait_ms }),
-        (any_want(), any::<u32>()).prop_map(|(want, hold_ms)| Request::Reserve { want, hold_ms }),
         (any_want(), any::<u32>(), "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}").prop_map(
             |(want, wait_ms, name)| Request::LeaseNamed {
                 want,
@@ -25,8 +24,6 @@ fn any_request() -> impl Strategy<Value = Request> {
                 name: Name::new(&name).unwrap()
             }
         ),
-        any::<u64>().prop_map(|ticket| Request::Redeem { ticket }),
-        any::<u64>().prop_map(|ticket| Request::Cancel { ticket }),
         any_want().prop_map(|w| Request::Available { page: w.page, node: w.node }),
         (any::<bool>(), any::<u64>()).prop_map(|(stock, from)| {
             let report = if stock { Report::Stock } else { Report::Metrics };
@@ -74,8 +71,6 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         (reason(), "\\PC{0,120}").prop_map(|(reason, text)| Answer::No(reason, text)),
         (any::<u64>(), reason(), "\\PC{0,120}")
             .prop_map(|(estimate_ns, reason, text)| { Answer::When { estimate_ns, reason, text } }),
-        (any::<u64>(), any::<u64>(), any::<u32>())
-            .prop_map(|(ticket, bytes, hold_ms)| Answer::Reserved { ticket, bytes, hold_ms }),
         any::<[u64; 5]>().prop_map(|[ready, largest, making, pace, quota_left]| {
             Answer::Available(Available { ready, largest, making, pace, quota_left })
         }),
@@ -138,18 +133,9 @@ fn text_that_is_too_long_is_cut_at_a_character() {
     assert!(Answer::decode(&part).is_ok());
 }
 
-/// As clients of earlier versions ask for a report.
-#[test]
-fn a_client_that_wants_a_report_as_a_file_hears_what_to_do() {
-    let frame = [&b"PZ\x01\x06"[..], &[9, 0, 0, 0], &[1, 0, 0, 0]].concat();
-    let refused = Request::decode(&frame).unwrap_err();
-    assert_eq!(refused, Malformed::Retired);
-    assert!(refused.to_string().contains("update it"));
-}
-
 #[test]
 fn what_is_wrong_is_said() {
-    let good = Request::Redeem { ticket: 1 }.encode(2);
+    let good = Request::Drain(Drain::On).encode(2);
     let with = |at: usize, byte: u8| {
         let mut frame = good.clone();
         frame[at] = byte;
@@ -158,11 +144,11 @@ fn what_is_wrong_is_said() {
     assert_eq!(with(0, b'Q'), Malformed::Magic);
     assert_eq!(with(2, 2), Malformed::Version(2));
     assert_eq!(with(3, 99), Malformed::Kind(99));
-    assert_eq!(Request::decode(&good[..15]), Err(Malformed::Length(15)));
+    assert_eq!(Request::decode(&good[..11]), Err(Malformed::Length(11)));
     assert_eq!(Request::decode(&[]), Err(Malformed::Length(0)));
     let mut long = good.clone();
     long.push(0);
-    assert_eq!(Request::decode(&long), Err(Malformed::Length(17)));
+    assert_eq!(Request::decode(&long), Err(Malformed::Length(13)));
 }
 
 #[test]

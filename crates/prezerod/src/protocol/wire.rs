@@ -9,9 +9,6 @@ use super::{
 const LEASE_NAMED: u8 = 8;
 const PART: u8 = 136;
 const NAMED: u8 = 137;
-/// Of earlier brokers, which sent a descriptor: an unread descriptor counts against the sender. So did its answer,
-/// 134.
-const REPORT_AS_FILE: u8 = 6;
 /// Longest path of a named lease: longer ones are cut, and the client finds the name elsewhere.
 const MAX_PATH: usize = 400;
 /// A node of -1 stands for any.
@@ -152,7 +149,7 @@ names! {
     Backing "no such backing": Hugetlb "hugetlb" Thp "thp" Tmpfs "tmpfs";
     Reason "no such reason":
         Malformed "malformed" Size "size" Node "node" Host "host" Denied "denied" Quota "quota" Busy "busy"
-        Empty "empty" Pressure "pressure" Audit "audit" Ticket "ticket" Kernel "kernel" Drained "drained";
+        Empty "empty" Pressure "pressure" Audit "audit" Kernel "kernel" Drained "drained";
 }
 
 impl Field for Page {
@@ -266,7 +263,6 @@ macro_rules! frames {
                         frames!(@read from $fields);
                         $type::$frame $fields
                     })*
-                    REPORT_AS_FILE => return Err(Malformed::Retired),
                     other => return Err(Malformed::Kind(other)),
                 };
                 if !from.rest.is_empty() {
@@ -289,9 +285,6 @@ macro_rules! frames {
 
 frames! { Request {
     1 Lease { want, wait_ms }
-    2 Reserve { want, hold_ms }
-    3 Redeem { ticket }
-    4 Cancel { ticket }
     5 Available { page, node }
     7 Report { report, from }
     8 LeaseNamed { want, wait_ms, name }
@@ -305,7 +298,6 @@ frames! { Answer {
     129 Lease(granted)
     130 No(reason, text)
     131 When { estimate_ns, reason, text }
-    132 Reserved { ticket, bytes, hold_ms }
     133 Available(available)
     135 Done {}
     136 Part { next, text }

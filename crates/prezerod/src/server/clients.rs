@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Once;
 
 use prezero_sys::{peer, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -187,10 +188,7 @@ impl Server {
     }
 
     fn request(&mut self, now: u64, id: ClientId, tag: u32, request: Request) {
-        let sends_one = matches!(
-            request,
-            Request::Lease { .. } | Request::LeaseOrPlain { .. } | Request::Redeem { .. }
-        );
+        let sends_one = matches!(request, Request::Lease { .. } | Request::LeaseOrPlain { .. });
         if sends_one && self.is_full(id) {
             let text = "leases of this connection or user lie unread; receive them".into();
             let answer = self.broker.refuse(id, request.want(), (Reason::Busy, text));
@@ -294,13 +292,14 @@ impl Server {
         match marked {
             Ok(inode) => self.broker.ends_with_memory(number, inode.device()),
             Err(_) => {
-                if self.watch.tracker.is_first_unwatched() {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
                     prezero_sys::log!(
                         "prezerod: the kernel watches no more leases: they end with the processes that got \
                          them, whoever has the memory; raise fs.fanotify.max_user_marks and \
                          fs.fanotify.max_user_groups (Linux 5.19)"
                     );
-                }
+                });
                 self.watch_holder(client);
             }
         }

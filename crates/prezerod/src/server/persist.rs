@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::SystemTime;
 
 use prezero_sys::mapping::{HUGETLBFS, TMPFS};
@@ -43,8 +44,6 @@ const VERIFY_NS: u64 = 1_000_000_000;
 pub(super) struct Survival {
     pub state: StateFile,
     pub verifying: Verifying,
-    /// It was said that not all leases are saved.
-    told_bound: bool,
 }
 
 /// An inode, and the cgroup that it is charged to.
@@ -145,7 +144,7 @@ impl Server {
                 path.iter().for_each(|path| persist::set_aside(path));
             }
         }
-        self.survival.state = StateFile::start(path);
+        self.survival.state = StateFile::at(path);
         let was_drained = self.broker.is_drained();
         if was_drained && let Err(error) = self.survival.state.mark_drained(true) {
             prezero_sys::log!("prezerod: drained, until this broker ends: {error}");
@@ -256,10 +255,13 @@ impl Server {
         let changes = self.broker.changes();
         if self.survival.state.is_due(now, changes) {
             let all = self.broker.ledger().leases.from(0).count();
-            if all > MOST_LEASES && !std::mem::replace(&mut self.survival.told_bound, true) {
-                prezero_sys::log!(
-                    "prezerod: {all} leases are out: the newest beyond {MOST_LEASES} are not saved for a next broker"
-                );
+            static SAID: Once = Once::new();
+            if all > MOST_LEASES {
+                SAID.call_once(|| {
+                    prezero_sys::log!(
+                        "prezerod: {all} leases are out: the newest beyond {MOST_LEASES} are not saved for a next broker"
+                    );
+                });
             }
             let text = self.state(now);
             let took = thread::monotonic_ns().saturating_sub(now);
@@ -279,7 +281,7 @@ impl Server {
     /// Saves for the last time.
     pub(super) fn save_last(&mut self) {
         let text = self.state(thread::monotonic_ns());
-        if let Err(error) = self.survival.state.finish(&text)
+        if let Err(error) = self.survival.state.save_now(&text)
             && error != NOWHERE
         {
             prezero_sys::log!(

@@ -8,7 +8,7 @@
 //! A process that ends at once gets the socket, and the kernel closes there what the socket holds: as it ends, no TCP
 //! socket lingers, and a file system that waits holds up that process alone.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -18,10 +18,11 @@ use std::process::{Child, Command, Stdio};
 use prezero_sys::peer;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    SocketFlags, SocketType, recv, recvmsg, socketpair,
 };
+
+use crate::filler::send_packet;
 
 /// A process is started once in this time, ns.
 const EACH_NS: u64 = 100_000_000;
@@ -138,7 +139,8 @@ impl FdCloser {
         self.start(theirs, Stdio::inherit())?;
         let (mut at, mut alone) = (0, false);
         while at < sockets.len() {
-            match send_on(ours.as_fd(), sockets[at].as_fd()) {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match send_packet(ours.as_fd(), b"x", Some(sockets[at].as_fd()), flags) {
                 Ok(()) => drop(sockets.swap_remove(at)),
                 // Sockets lie within it, too deep for the kernel to send it on. One in a round: each costs a process.
                 Err(Errno::TOOMANYREFS) if !alone => {
@@ -166,17 +168,6 @@ impl FdCloser {
         self.ending.push(command.spawn()?);
         Ok(())
     }
-}
-
-fn send_on(process: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [socket];
-    if !control.push(SendAncillaryMessage::ScmRights(&files)) {
-        return Err(Errno::NOBUFS);
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(process, &[IoSlice::new(b"x")], &mut control, flags).map(drop)
 }
 
 /// The life of that process: until its standard input is closed.

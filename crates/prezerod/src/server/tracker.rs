@@ -11,9 +11,8 @@
 //! that was just looked at rests for ten times as long.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
-
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Once;
 
 use prezero_sys::marks::{InodeId, Marks};
 use rustix::io::Errno;
@@ -48,10 +47,6 @@ pub struct LeaseTracker {
     groups: Vec<Group>,
     turn: usize,
     turned: u64,
-    /// It was said that not all can be watched.
-    told: bool,
-    /// It was said that tenants share groups.
-    told_shared: bool,
     /// Over, for their number is another inode's by now.
     replaced: Vec<u64>,
     /// What lives of an earlier broker's leases, by the group that has the mark.
@@ -120,13 +115,14 @@ impl LeaseTracker {
                 }
                 Err(error) => {
                     let smallest = self.smallest().ok_or(error)?;
-                    if !std::mem::replace(&mut self.told_shared, true) {
+                    static SAID: Once = Once::new();
+                    SAID.call_once(|| {
                         prezero_sys::log!(
                             "prezerod: the kernel allows no more than {} groups of marks: tenants share them; \
                              raise fs.fanotify.max_user_groups",
                             self.groups.len()
                         );
-                    }
+                    });
                     smallest
                 }
             },
@@ -136,11 +132,6 @@ impl LeaseTracker {
         let inode = group.marks.add(file)?;
         self.replaced.extend(group.leases.insert(inode, lease));
         Ok(inode)
-    }
-
-    /// Whether this is the first that cannot be watched: it is said once.
-    pub fn is_first_unwatched(&mut self) -> bool {
-        !std::mem::replace(&mut self.told, true)
     }
 
     /// The group with the fewest leases.

@@ -1,4 +1,4 @@
-//! The file as it is written, and how it becomes settings.
+//! How the file's words become settings.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,83 +9,21 @@ use prezero_sys::escape::is_plain;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-use super::{Settings, Source, Stocked};
-use crate::filler::pacer::BusyLimit;
+use super::Stocked;
 use crate::host::accounts::look_up;
-use crate::inode::audit::Depth;
 use crate::protocol::{Page, Want};
 use crate::tenant::{Charge, Rank, Tenant};
 
-/// Pieces of 4 KiB that an audit reads by default, besides the first and the last.
-/// Moved by: `bench lease`, small leases.
-const SAMPLE: u32 = 8;
-/// Seconds after which a request is forgotten: the next of an hourly batch comes before.
-/// Moved by: `bench fleet`.
-const FORGET: f64 = 4500.0;
-/// Percent of a node's CPU time in which stock is made while other programs keep it busy. Without such a
-/// part a host that is never idle has no stock, and each start waits for one made to order.
-/// Moved by: `tests/system/busy.py`.
-const CPU_BUSY: u32 = 5;
-
+/// The tenants of a file, which are read apart: they name accounts of the host.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub(super) struct File {
-    socket: Option<PathBuf>,
-    socket_mode: String,
-    metrics: Option<String>,
-    backing: Source,
-    limit: Option<Bytes>,
-    rate: Option<Bytes>,
-    rate_busy: Option<Bytes>,
-    cpu_busy: Option<u32>,
-    reserve: Bytes,
-    audit: Audit,
-    forget: Seconds,
-    longest_wait: Seconds,
-    longest_hold: Seconds,
-    idle: Seconds,
-    connections: usize,
-    connections_per_user: usize,
-    stock: Vec<FileStock>,
-    tenant: Vec<FileTenant>,
-}
-
-impl Default for File {
-    fn default() -> File {
-        File {
-            socket: None,
-            socket_mode: "0666".into(),
-            metrics: None,
-            backing: Source::Auto,
-            limit: None,
-            rate: None,
-            rate_busy: None,
-            cpu_busy: None,
-            reserve: Bytes(0),
-            audit: Audit::Sample,
-            forget: Seconds(FORGET),
-            longest_wait: Seconds(600.0),
-            longest_hold: Seconds(60.0),
-            idle: Seconds(300.0),
-            connections: 1024,
-            connections_per_user: 256,
-            stock: vec![],
-            tenant: vec![],
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Audit {
-    Off,
-    Sample,
-    Full,
+pub(super) struct Tenants {
+    #[serde(default)]
+    pub tenant: Vec<FileTenant>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileStock {
+pub(super) struct FileStock {
     size: Bytes,
     page: Option<Bytes>,
     node: Option<u16>,
@@ -96,7 +34,7 @@ struct FileStock {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileTenant {
+pub(super) struct FileTenant {
     name: String,
     #[serde(default)]
     users: Vec<Account>,
@@ -122,8 +60,31 @@ enum Account {
 #[derive(Clone, Copy)]
 struct Bytes(u64);
 
-#[derive(Clone, Copy, Deserialize)]
-struct Seconds(f64);
+/// A size.
+pub(super) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Bytes::deserialize(from).map(|Bytes(bytes)| bytes)
+}
+
+/// The same of a key that may be left out.
+pub(super) fn some_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    bytes(from).map(Some)
+}
+
+/// A time.
+pub(super) fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(from)?;
+    let wrong = |_| de::Error::custom(format!("{seconds}: give seconds"));
+    Duration::try_from_secs_f64(seconds).map_err(wrong)
+}
+
+/// Permission bits.
+pub(super) fn permissions<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let bits = String::deserialize(from)?;
+    let mode = u32::from_str_radix(&bits, 8).ok().filter(|mode| *mode <= 0o777);
+    let wrong =
+        || de::Error::custom(format!("socket-mode = {bits:?}: give permission bits, \"0666\""));
+    mode.ok_or_else(wrong)
+}
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
@@ -147,127 +108,30 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-impl Settings {
-    pub(super) fn from_file(file: File, root: &Path) -> Result<Settings, String> {
-        let time = |name: &str, Seconds(seconds): Seconds| {
-            Duration::try_from_secs_f64(seconds)
-                .ok()
-                .filter(|time| {
-                    (Duration::from_millis(1)..=Duration::from_secs(31_536_000)).contains(time)
-                })
-                .ok_or_else(|| {
-                    format!("{name} = {seconds}: give seconds, 0.001 to 31536000 (a year)")
-                })
+impl TryFrom<FileStock> for Stocked {
+    type Error = String;
+
+    fn try_from(stock: FileStock) -> Result<Stocked, String> {
+        let Bytes(bytes) = stock.size;
+        let page = match stock.page {
+            None => Page::Huge,
+            Some(Bytes(page)) => Page::of(page).ok_or("stock: page: give \"2M\" or \"1G\"")?,
         };
-        if let Some(metrics) = &file.metrics {
-            let local = metrics.parse::<std::net::SocketAddr>().is_ok_and(|a| a.ip().is_loopback());
-            if !local && !metrics.starts_with('/') {
-                return Err(format!(
-                    "metrics = {metrics:?}: give an absolute path or a loopback address, \"127.0.0.1:9464\""
-                ));
-            }
+        if bytes == 0 || !bytes.is_multiple_of(page.bytes()) {
+            let size = Size(bytes as usize);
+            return Err(format!("stock: size = {size}: give a multiple of its page, {page}"));
         }
-        let tenants = file
-            .tenant
-            .into_iter()
-            .map(|tenant| tenant_of(tenant, root))
-            .collect::<Result<Vec<_>, _>>()?;
-        let twice = |(n, tenant): (usize, &Tenant)| {
-            tenants[..n].iter().any(|other| other.name == tenant.name).then(|| tenant.name.clone())
-        };
-        if let Some(name) = tenants.iter().enumerate().find_map(twice) {
-            return Err(format!("tenant {name}: named twice; put its users into one [[tenant]]"));
+        let most = stock.most.unwrap_or(u64::MAX);
+        if most < stock.keep {
+            return Err(format!("stock: most = {most}: less than keep = {}", stock.keep));
         }
-        if let Some(socket) = file.socket.as_ref().filter(|socket| !socket.is_absolute()) {
-            return Err(format!("socket = {socket:?}: give an absolute path"));
-        }
-        let socket_mode =
-            u32::from_str_radix(&file.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
-        Ok(Settings {
-            socket_mode: socket_mode.ok_or_else(|| {
-                format!("socket-mode = {:?}: give permission bits, \"0666\"", file.socket_mode)
-            })?,
-            socket: file.socket,
-            metrics: file.metrics,
-            backing: file.backing,
-            limit: file.limit.map(|Bytes(limit)| limit),
-            rate: file.rate.map(|rate| pace("rate", rate)).transpose()?,
-            busy_limit: busy_limit(file.cpu_busy, file.rate_busy)?,
-            reserve: file.reserve.0,
-            audit: match file.audit {
-                Audit::Off => Depth::Off,
-                Audit::Sample => Depth::Sample(SAMPLE),
-                Audit::Full => Depth::Full,
-            },
-            forget: time("forget", file.forget)?,
-            longest_wait: time("longest-wait", file.longest_wait)?,
-            longest_hold: time("longest-hold", file.longest_hold)?,
-            idle: time("idle", file.idle)?,
-            connections: some("connections", file.connections)?,
-            connections_per_user: some("connections-per-user", file.connections_per_user)?,
-            stock: file
-                .stock
-                .into_iter()
-                .map(|stock| stocked(stock, &tenants))
-                .collect::<Result<_, _>>()?,
-            tenants,
-        })
+        let want = Want { bytes, page, node: stock.node };
+        Ok(Stocked { want, tenant: stock.tenant, keep: stock.keep, most })
     }
 }
 
-fn some(name: &str, most: usize) -> Result<usize, String> {
-    let none = || format!("{name} = 0: nobody could connect; give 1 or more, or leave it out");
-    (most > 0).then_some(most).ok_or_else(none)
-}
-
-/// How much while others work.
-fn busy_limit(percent: Option<u32>, rate: Option<Bytes>) -> Result<BusyLimit, String> {
-    match (percent, rate) {
-        (Some(_), Some(_)) => {
-            Err("cpu-busy and rate-busy say the same of a busy host; give one of both".into())
-        }
-        (None, Some(rate)) => Ok(BusyLimit::Rate(pace("rate-busy", rate)?)),
-        (Some(percent), None) if percent > 100 => {
-            Err(format!("cpu-busy = {percent}: give percent of the CPUs, 0 to 100"))
-        }
-        (percent, None) => Ok(BusyLimit::Cpu(percent.unwrap_or(CPU_BUSY))),
-    }
-}
-
-/// Bytes a second.
-fn pace(name: &str, Bytes(rate): Bytes) -> Result<u64, String> {
-    if rate < Page::Huge.bytes() {
-        return Err(format!(
-            "{name} = {rate}: less than a page; give \"2M\" or more, or leave it out"
-        ));
-    }
-    Ok(rate)
-}
-
-fn stocked(stock: FileStock, tenants: &[Tenant]) -> Result<Stocked, String> {
-    let Bytes(bytes) = stock.size;
-    let page = match stock.page {
-        None => Page::Huge,
-        Some(Bytes(page)) => Page::of(page).ok_or("stock: page: give \"2M\" or \"1G\"")?,
-    };
-    if bytes == 0 || !bytes.is_multiple_of(page.bytes()) {
-        let size = Size(bytes as usize);
-        return Err(format!("stock: size = {size}: give a multiple of its page, {page}"));
-    }
-    let most = stock.most.unwrap_or(u64::MAX);
-    if most < stock.keep {
-        return Err(format!("stock: most = {most}: less than keep = {}", stock.keep));
-    }
-    if let Some(name) =
-        stock.tenant.as_ref().filter(|name| !tenants.iter().any(|t| t.name == **name))
-    {
-        return Err(format!("stock: tenant = {name:?}: no [[tenant]] has that name"));
-    }
-    let want = Want { bytes, page, node: stock.node };
-    Ok(Stocked { want, tenant: stock.tenant, keep: stock.keep, most })
-}
-
-fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
+/// A tenant, with accounts of the host below `root`.
+pub(super) fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
     let FileTenant { name, users, groups, cgroups, quota, charge, files, latency } = tenant;
     // It stands in tables and answers of one line.
     if name.is_empty() || !name.chars().all(is_plain) {

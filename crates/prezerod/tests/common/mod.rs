@@ -259,7 +259,7 @@ impl Daemon {
         let open = fs::read_dir(format!("/proc/{}/fd", self.pid().as_raw_nonzero())).unwrap();
         let stock: serde_json::Value = serde_json::from_str(&stock).unwrap();
         let rows = |list: &str| stock[list].as_array().unwrap().len();
-        let busy = ["making_bytes", "waiting", "reserved"].into_iter().any(|sum| stock[sum] != 0);
+        let busy = ["making_bytes", "waiting"].into_iter().any(|sum| stock[sum] != 0);
         let open = open.count() - rows("ready");
         (!busy && rows("leased") == 0).then(|| open - self.fillers().len())
     }

@@ -8,9 +8,6 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Event {
     Lease(usize, u64, u32),
-    Reserve(usize, u64),
-    Redeem(usize),
-    Cancel(usize),
     Leave(usize),
     Exit(usize),
     Made(bool),
@@ -21,10 +18,7 @@ enum Event {
 fn any_event() -> impl Strategy<Value = Event> {
     let (who, size) = (0..3usize, 1..6u64);
     prop_oneof![
-        4 => (who.clone(), size.clone(), 0..3000u32).prop_map(|(w, s, ms)| Event::Lease(w, 2 * s, ms)),
-        2 => (who.clone(), size).prop_map(|(w, s)| Event::Reserve(w, 2 * s)),
-        2 => who.clone().prop_map(Event::Redeem),
-        1 => who.clone().prop_map(Event::Cancel),
+        4 => (who.clone(), size, 0..3000u32).prop_map(|(w, s, ms)| Event::Lease(w, 2 * s, ms)),
         1 => who.clone().prop_map(Event::Leave),
         1 => who.prop_map(Event::Exit),
         6 => prop::bool::weighted(0.9).prop_map(Event::Made),
@@ -42,26 +36,11 @@ proptest! {
         let tenant = Tenant { quota: Some(QUOTA), ..Tenant::only(1000) };
         let mut rig = Rig::new(|s| s.tenants = vec![tenant]);
         let mut clients: Vec<ClientId> = (0..3).map(|at| rig.client(at + 1, 1000)).collect();
-        let mut tickets = [0u64; 3];
         let (mut jobs, mut inodes) = (vec![], vec![]);
         for event in events {
             let mut outs = vec![];
             match event {
                 Event::Lease(who, mib, ms) => outs.extend(rig.lease(clients[who], mib, ms)),
-                Event::Reserve(who, mib) => {
-                    let request = Request::Reserve { want: want(mib), hold_ms: 5000 };
-                    let out = rig.ask(clients[who], request).unwrap();
-                    if let Answer::Reserved { ticket, .. } = out.answer {
-                        tickets[who] = ticket;
-                    }
-                    outs.push(out);
-                }
-                Event::Redeem(who) => {
-                    outs.extend(rig.ask(clients[who], Request::Redeem { ticket: tickets[who] }));
-                }
-                Event::Cancel(who) => {
-                    outs.extend(rig.ask(clients[who], Request::Cancel { ticket: tickets[who] }));
-                }
                 Event::Leave(who) => {
                     rig.broker.disconnect(clients[who]);
                     clients[who] = rig.client(who as i32 + 1, 1000);
@@ -100,12 +79,11 @@ proptest! {
                 }
             }
             let leased: u64 = rig.broker.ledger.leases.from(0).map(|lease| lease.bytes).sum();
-            let reserved: u64 = rig.broker.stock.reserved.iter().map(|reserved| reserved.need.want.bytes).sum();
-            prop_assert!(leased + reserved <= QUOTA, "{leased} leased, {reserved} reserved");
+            prop_assert!(leased <= QUOTA, "{leased} leased");
             // Each has one owner: this list and the stock, or this list alone.
             let kept = inodes.iter().filter(|sealed| Rc::strong_count(sealed) == 2);
             prop_assert!(kept.clone().all(|sealed| sealed.get() == 0), "a lease is kept");
-            prop_assert_eq!(kept.count(), rig.broker.stock.iter().count() + rig.broker.stock.reserved.len());
+            prop_assert_eq!(kept.count(), rig.broker.stock.iter().count());
         }
     }
 }

@@ -124,7 +124,7 @@ fn strangers_and_a_crowd_are_told_before_anything_is_read_of_them() {
 }
 
 #[test]
-fn a_lower_limit_gives_back_at_once_what_lies_above_it_and_says_so() {
+fn a_lower_limit_gives_back_at_the_next_look_what_lies_above_it() {
     let mut rig = Rig::new(|settings| {
         settings.limit = Some(512 * MIB);
         settings.stock = vec![Stocked { want: want(64), tenant: None, keep: 8, most: 8 }];
@@ -135,15 +135,11 @@ fn a_lower_limit_gives_back_at_once_what_lies_above_it_and_says_so() {
     settings.limit = Some(128 * MIB);
 
     rig.broker.reload(settings, 1000);
-    let trimmed = rig.broker.trim_to_limit();
+    let plan = rig.plan(Memory::Fine);
 
     assert_eq!(rig.broker.stock.iter().map(|inode| inode.bytes).sum::<u64>(), 128 * MIB);
-    assert_eq!(trimmed.jobs, [job.serial]);
-    let [line] = &trimmed.lines[..] else { panic!("{:?}", trimmed.lines) };
-    assert!(line.contains("is 128M now: 320M of stock went back"), "{line}");
+    assert_eq!(plan.cancel, [job.serial]);
     assert_eq!(rig.broker.counters.waste_bytes, 320 * MIB);
-    let again = rig.broker.trim_to_limit();
-    assert!(again.lines.is_empty(), "nothing is said of nothing");
 }
 
 /// What the client hears whose page the kernel had not.
@@ -350,6 +346,23 @@ fn groups_that_no_tenant_names_are_neither_read_nor_remembered() {
 }
 
 #[test]
+fn a_tenant_by_group_that_a_reload_names_has_the_clients_that_were_there_before_it() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let client = rig.client(7, 4001);
+    let mut settings = rig.broker.settings().clone();
+    let bounded = Tenant { gids: vec![77], quota: Some(2 * MIB), ..anybody("bounded") };
+    settings.tenants.insert(0, bounded);
+
+    rig.broker.reload(settings, 1000);
+    let party = rig.broker.regroup(client, || vec![5, 77]);
+
+    assert_eq!(Some(party.tenant), rig.broker.ledger.number("bounded"));
+    assert_eq!(rig.broker.ledger.parties.get(&party), Some(&1), "its place is counted there");
+    assert_eq!(rig.broker.ledger.parties.len(), 1);
+    assert_eq!(reason(rig.lease(client, 4, 0)), Reason::Quota);
+}
+
+#[test]
 fn a_client_that_goes_takes_its_wish_with_it() {
     let mut rig = Rig::new(|_| {});
     for pid in 0..5 {
@@ -360,7 +373,8 @@ fn a_client_that_goes_takes_its_wish_with_it() {
     }
     let client = rig.client(9, 1000);
     assert!(rig.lease(client, 4096, 60_000).is_none());
-    rig.answer(client, Request::Cancel { ticket: 0 });
+    rig.broker.disconnect(client);
+    let client = rig.client(9, 1000);
     let report = rig.report(client);
     assert_eq!(report["wanted"].as_array().unwrap().len(), 0, "{report}");
     assert!(rig.plan(Memory::Fine).jobs.is_empty());

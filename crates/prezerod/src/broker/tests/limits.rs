@@ -1,38 +1,14 @@
-//! Reservations, quotas, pressure, limits; and what a report shows to which user.
+//! Quotas, pressure, limits; and what a report shows to which user.
 
 use super::*;
 
 #[test]
-fn a_reservation_is_kept_for_its_client_until_its_time_is_over() {
-    let mut rig = Rig::new(|_| {});
-    rig.stock(4, Fake::default());
-    let (mine, other) = (rig.client(7, 1000), rig.client(8, 1000));
-    let reserve = Request::Reserve { want: want(4), hold_ms: 10 };
-    let Answer::Reserved { ticket, hold_ms: 10, .. } = rig.answer(mine, reserve) else { panic!() };
-    assert_eq!(reason(rig.lease(other, 4, 0)), Reason::Empty);
-    assert_eq!(reason(rig.ask(other, Request::Redeem { ticket })), Reason::Ticket);
-    assert!(rig.ask(mine, Request::Redeem { ticket }).unwrap().inode.is_some());
-
-    rig.stock(4, Fake::default());
-    let Answer::Reserved { ticket, .. } = rig.answer(mine, reserve) else { panic!() };
-    assert_eq!(rig.broker.deadline(), Some(rig.now + 10_000_000));
-    rig.now += 10_000_000;
-    assert!(rig.broker.serve(rig.now).is_empty());
-    assert_eq!(reason(rig.ask(mine, Request::Redeem { ticket })), Reason::Ticket);
-    assert!(rig.lease(other, 4, 0).unwrap().inode.is_some());
-}
-
-#[test]
-fn a_quota_counts_what_living_processes_hold_and_what_is_reserved() {
+fn a_quota_counts_what_living_processes_hold_and_what_is_waited_for() {
     let tenant = Tenant { quota: Some(10 * MIB), ..Tenant::only(1000) };
     let mut rig = Rig::new(|settings| settings.tenants = vec![tenant]);
     (0..4).for_each(|_| rig.stock(4, Fake::default()));
     let (a, b) = (rig.client(7, 1000), rig.client(8, 1000));
     assert!(rig.lease(a, 4, 0).unwrap().inode.is_some());
-    let reserve = Request::Reserve { want: want(4), hold_ms: 10_000 };
-    let Answer::Reserved { ticket, .. } = rig.answer(b, reserve) else { panic!() };
-    assert_eq!(reason(rig.lease(a, 4, 1000)), Reason::Quota);
-    assert_eq!(rig.answer(b, Request::Cancel { ticket }), Answer::Done);
     assert!(rig.lease(b, 4, 0).unwrap().inode.is_some());
     assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Quota);
     assert!(rig.lease(a, 2, 0).is_some());
@@ -147,7 +123,8 @@ fn stock_that_cannot_be_is_said_and_not_made() {
         "{pool}"
     );
     assert!(
-        limit.starts_with("stock of 16M in 2M pages: with it 24M") && limit.contains("raise limit"),
+        limit.starts_with("stock of 16M in 2M pages: ")
+            && limit.contains("its limit is 16M; raise limit"),
         "{limit}"
     );
     // What can be had is made, whatever is unmet with the rest.

@@ -72,7 +72,7 @@ fn it_waits_for_a_piece_that_is_nearly_made() {
             let plan = rig.plan(Memory::Fine);
             assert!(plan.jobs.is_empty(), "{plan:?}");
             assert!(is_plain(or_plain(&mut rig, other, 60_000)), "another has it");
-            rig.answer(client, Request::Cancel { ticket: 0 });
+            rig.broker.withdraw(client);
         }
     }
     tell(&mut rig, &job, 1, None, None);
