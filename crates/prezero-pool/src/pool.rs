@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use prezero_sys::birth;
 use prezero_sys::memory::{Errno, GRAIN};
+use prezero_sys::thread::unhandled;
 
 use crate::bits::Held;
 use crate::memory::Memory;
@@ -44,7 +45,7 @@ impl Pool {
         let its = slots.clone();
         let thread = thread::Builder::new().name("prezero-pool".into()).stack_size(STACK);
         // Without a thread each `take` clears for itself.
-        let thread = thread.spawn(move || scrubd::run(&its)).ok();
+        let thread = unhandled(|| thread.spawn(move || scrubd::run(&its)).ok()).ok().flatten();
         Ok(Pool { slots, thread: thread.map(|thread| (thread, birth::current())) })
     }
 
@@ -63,9 +64,9 @@ impl Pool {
     ///
     /// # Panics
     /// If it is another pool's, or a range lies outside.
-    pub unsafe fn give(&self, mut slot: Slot<'_>, touched: &[Range<usize>]) {
+    pub unsafe fn give(&self, mut slot: Slot<'_>, touched: impl IntoIterator<Item = Range<usize>>) {
         assert!(std::ptr::eq(self, slot.pool), "the slot is another pool's");
-        touched.iter().for_each(|range| slot.note(range));
+        touched.into_iter().for_each(|range| slot.note(&range));
         slot.raw = false;
     }
 
@@ -146,8 +147,8 @@ impl Slot<'_> {
     fn note(&mut self, part: &Range<usize>) {
         let outside = part.start > part.end || part.end > self.pool.slot_bytes();
         assert!(!outside, "outside the slot: {part:?}");
-        let touched = &self.pool.slots.touched[self.held.slot()];
-        (part.start / GRAIN..part.end.div_ceil(GRAIN)).for_each(|page| touched.mark(page));
+        let pages = part.start / GRAIN..part.end.div_ceil(GRAIN);
+        pages.for_each(|page| self.pool.slots.touch(&self.held, page));
     }
 }
 
@@ -155,7 +156,7 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let slots = &self.pool.slots;
         if self.raw {
-            slots.touched[self.held.slot()].mark(slots.memory.pages());
+            slots.touch(&self.held, slots.memory.pages());
         }
         // SAFETY: taken once, here.
         slots.give(unsafe { ManuallyDrop::take(&mut self.held) });
