@@ -53,7 +53,7 @@ impl Pool {
     #[inline]
     pub fn take(&self) -> Option<Slot<'_>> {
         let held = ManuallyDrop::new(self.slots.take()?);
-        Some(Slot { pool: self, held, raw: false })
+        Some(Slot { pool: self, held })
     }
 
     /// Takes a slot back of which these bytes alone may be other than zero, beside those that [`Slot::bytes_mut`] handed
@@ -64,10 +64,10 @@ impl Pool {
     ///
     /// # Panics
     /// If it is another pool's, or a range lies outside.
-    pub unsafe fn give(&self, mut slot: Slot<'_>, touched: impl IntoIterator<Item = Range<usize>>) {
+    pub unsafe fn give(&self, slot: Slot<'_>, touched: impl IntoIterator<Item = Range<usize>>) {
         assert!(std::ptr::eq(self, slot.pool), "the slot is another pool's");
         touched.into_iter().for_each(|range| slot.note(&range));
-        slot.raw = false;
+        self.slots.forget(&slot.held);
     }
 
     /// The slot that lies there, back from its owner's [`into_raw`](Slot::into_raw). `None` where no slot that is out begins.
@@ -77,7 +77,7 @@ impl Pool {
     pub unsafe fn slot_at(&self, address: NonNull<u8>) -> Option<Slot<'_>> {
         // SAFETY: the caller's promise.
         let held = ManuallyDrop::new(unsafe { self.slots.held_at(address) }?);
-        Some(Slot { pool: self, held, raw: true })
+        Some(Slot { pool: self, held })
     }
 
     /// Bytes of a slot.
@@ -111,8 +111,6 @@ impl Drop for Pool {
 pub struct Slot<'a> {
     pool: &'a Pool,
     held: ManuallyDrop<Held>,
-    /// Whether it was written by an address.
-    raw: bool,
 }
 
 impl Slot<'_> {
@@ -133,8 +131,9 @@ impl Slot<'_> {
     /// Where it begins, for code that notes nothing. What such code maps over the slot, protects or locks is as before when
     /// the slot goes back.
     pub fn as_mut_ptr(&mut self) -> NonNull<u8> {
-        self.raw = true;
-        self.pool.slots.memory.address(&self.held)
+        let slots = &self.pool.slots;
+        slots.touch(&self.held, slots.memory.pages());
+        slots.memory.address(&self.held)
     }
 
     /// The slot as its address, until [`Pool::slot_at`]: for owners that no borrow reaches, as in C.
@@ -144,7 +143,7 @@ impl Slot<'_> {
         address
     }
 
-    fn note(&mut self, part: &Range<usize>) {
+    fn note(&self, part: &Range<usize>) {
         let outside = part.start > part.end || part.end > self.pool.slot_bytes();
         assert!(!outside, "outside the slot: {part:?}");
         let pages = part.start / GRAIN..part.end.div_ceil(GRAIN);
@@ -155,9 +154,6 @@ impl Slot<'_> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let slots = &self.pool.slots;
-        if self.raw {
-            slots.touch(&self.held, slots.memory.pages());
-        }
         // SAFETY: taken once, here.
         slots.give(unsafe { ManuallyDrop::take(&mut self.held) });
         // Pairs with that of scrubd, which looks for dirty slots before it dozes.

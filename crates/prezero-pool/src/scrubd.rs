@@ -68,10 +68,9 @@ impl<'a> Scrubd<'a> {
         while !self.slots.ended.load(Ordering::Acquire) {
             let began = thread::monotonic_ns();
             let quiet = began.saturating_sub(self.worked) > QUIET_NS;
-            if quiet {
-                self.doze()
-            } else {
-                sleep(Duration::from_nanos(self.wait))
+            match quiet {
+                true => self.doze(),
+                false => sleep(Duration::from_nanos(self.wait)),
             }
             let now = thread::monotonic_ns();
             let late = !quiet && now - began > self.wait + LATE_NS;

@@ -122,11 +122,15 @@ impl Slots {
         self.touched.mark(held.slot() * self.room + page);
     }
 
+    /// Forgets that any page of a slot may be other than zero; whether that was so.
+    pub(crate) fn forget(&self, held: &Held) -> bool {
+        self.touched.unmark(held.slot() * self.room + self.memory.pages())
+    }
+
     /// Makes a slot zero, and says where it belongs then.
     fn clean(&self, held: &mut Held, after: After) -> &Bits {
-        let (first, pages) = (held.slot() * self.room, self.memory.pages());
-        let known = !self.touched.unmark(first + pages)
-            || self.memory.find(held, |page| self.touch(held, page));
+        let find = || self.memory.find(held, |page| self.touch(held, page));
+        let (first, known) = (held.slot() * self.room, !self.forget(held) || find());
         let goes = (after == After::Release || !known) && self.memory.release(held).is_ok();
         let content = if goes { &mut [] } else { self.memory.content_mut(held) };
         if !known {
