@@ -144,7 +144,8 @@ impl Ready {
         let work = || {
             start.wait();
             let (began, mut times) = (Instant::now(), vec![]);
-            while began.elapsed() < time {
+            // Once at least, whatever else the CPU does.
+            while times.is_empty() || began.elapsed() < time {
                 times.push(self.serve(|_| {}));
                 if !pause.is_zero() {
                     std::thread::sleep(pause);
@@ -194,7 +195,7 @@ fn main() {
     print!("{:36}", "a second, p99 us, CPU us");
     for (threads, pause) in LOADS {
         let pauses = if pause.is_zero() { "" } else { ", pauses" };
-        print!("{:>27}", format!("threads: {threads}{pauses}"));
+        print!("{:>30}", format!("threads: {threads}{pauses}"));
     }
     println!();
     for kind in &KINDS {
@@ -221,12 +222,12 @@ fn main() {
             };
             print!("  {name:34}");
             for ((rate, p99), cpu) in of(0).into_iter().zip(of(1)).zip(of(2)) {
-                print!("{rate:>9.0}{p99:>9.1}{cpu:>9.1}");
+                print!("{rate:>10.0}{p99:>11.1}{cpu:>9.1}");
             }
             println!();
             if ready.slots.is_some() {
                 print!("{:36}", "    of these zero before, %");
-                of(3).iter().for_each(|ready| print!("{ready:>27.0}"));
+                of(3).iter().for_each(|ready| print!("{ready:>30.0}"));
                 println!();
             }
         }

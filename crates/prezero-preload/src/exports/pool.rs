@@ -86,12 +86,12 @@ unsafe fn give(function: &str, pool: *mut Pool, slot: *mut c_void, written: Opti
         let why = "is not the start of a slot that is out (another pool's, or given twice)";
         Line::fatal(format_args!("prezero: {function}(): {address:p} {why}"))
     };
-    if let Some(parts) = written {
-        let bytes = pool.slot_bytes();
-        let within =
-            |part: &Part| part.first.min(bytes)..part.end.clamp(part.first.min(bytes), bytes);
+    let bytes = pool.slot_bytes();
+    let within = |part: &Part| part.first.min(part.end).min(bytes)..part.end.min(bytes);
+    match written {
         // SAFETY: the caller's promise.
-        unsafe { pool.give(slot, parts.iter().map(within)) };
+        Some(parts) => unsafe { pool.give(slot, parts.iter().map(within)) },
+        None => drop(slot),
     }
     errno.restore();
 }
