@@ -2,7 +2,7 @@
 # The Rust example of docs/library.md, in a crate of its own as a user makes one; then what `cargo publish` would send.
 #   tests/crate.sh              the example
 #   tests/crate.sh FOLDER       those of a release, from their files alone: the example, and the command, built and run
-#   tests/crate.sh --long       each crate that is published, as it is packed; and the renderer of bindings/rust
+#   tests/crate.sh --long       each crate that is published, as it is packed; and the programs of bindings/rust
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
@@ -65,5 +65,17 @@ if [ "${1-}" = --long ]; then
     cd bindings/rust/render
     "$cargo" run --quiet --release --locked >"$dir/said" 2>"$dir/err" || fail "render: $(tail -n 5 "$dir/err")"
     sed 's/^/crate: render: /' "$dir/said"
+    # It fails where an instance finds another's bytes.
+    cd ../wasm
+    needs=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    rust=$("$cargo" --version | cut -d ' ' -f 2)
+    if [ "$(printf '%s\n' "$needs" "$rust" | sort -V | head -n 1)" = "$needs" ]; then
+        "$cargo" run --quiet --release --locked -- 1 20 >"$dir/said" 2>"$dir/err" || fail "wasm: $(tail -n 5 "$dir/err")"
+        # Four ways that each kernel has, for modules of three sizes.
+        [ "$(grep -cE '^  [a-z].*( +[0-9.]+){12}' "$dir/said")" -ge 12 ] || fail "wasm says $(cat "$dir/said")"
+        sed 's/^/crate: wasm: /' "$dir/said"
+    else
+        echo "crate: left out: wasm: Rust $rust, and wasmtime needs $needs"
+    fi
 fi
 echo "crate: good"

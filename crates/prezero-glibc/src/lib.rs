@@ -30,6 +30,9 @@ macro_rules! names {
             "dladdr" = "GLIBC_2.2.5" | $crate::names::nothing;
             "dlclose" = "GLIBC_2.2.5" | $crate::names::nothing;
             "pthread_attr_setstacksize" = "GLIBC_2.2.5" | $crate::names::refuse;
+            "pthread_join" = "GLIBC_2.2.5" | $crate::names::refuse;
+            "pthread_detach" = "GLIBC_2.2.5" | $crate::names::refuse;
+            "pthread_setname_np" = "GLIBC_2.12" | $crate::names::refuse;
             "pthread_key_create" = "GLIBC_2.2.5" | $crate::names::make_key;
             "__pthread_key_create" = "GLIBC_2.2.5" | $crate::names::make_key;
             "pthread_key_delete" = "GLIBC_2.2.5" | $crate::names::nothing;

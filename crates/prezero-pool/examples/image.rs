@@ -7,7 +7,6 @@
 //! each the median of the rounds; *resident* is what is there at the end.
 #![allow(clippy::print_stdout, reason = "the figures are what it is for")]
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use prezero_pool::Pool;
@@ -122,10 +121,9 @@ fn way(name: &str, bytes: usize) -> Option<Round> {
                 let image = Image { base, bytes, files: [-1; 2] };
                 image.write(pages);
                 if told {
-                    let ranges: Vec<Range<usize>> =
-                        pages.iter().map(|page| page * PAGE..page * PAGE + 1).collect();
+                    let written = pages.iter().map(|page| page * PAGE..page * PAGE + 1);
                     // SAFETY: nothing else was written.
-                    unsafe { pool.give(slot, &ranges) };
+                    unsafe { pool.give(slot, written) };
                 }
             }))
         }

@@ -9,7 +9,11 @@ use prezero_sys::memory::{Errno, GRAIN, Reservation, promises};
 use prezero_sys::process;
 use rustix::mm::{MprotectFlags, mprotect};
 
-use crate::bits::{Bits, Held};
+use crate::bits::Held;
+
+/// Pages of which the kernel says at once whether they are resident.
+/// Fixed: the kernel looks at as many at a time, and they are bytes on the stack of a thread that may have little.
+const AT_ONCE: usize = 1 << 12;
 
 /// The slots' memory: a guard, a slot, a guard, a slot, and so on to the last guard.
 #[derive(Debug)]
@@ -57,11 +61,10 @@ impl Memory {
 
     /// The number of the slot that begins there.
     pub(crate) fn slot_at(&self, address: NonNull<u8>) -> Option<usize> {
-        let guard = self.stride - self.bytes;
-        let first = self.reservation.base().addr().get() + guard;
-        let offset = address.addr().get().checked_sub(first)?;
-        let begins = offset.is_multiple_of(self.stride) && offset < self.reservation.len() - guard;
-        begins.then_some(offset / self.stride)
+        let offset = address.addr().get().checked_sub(self.reservation.base().addr().get())?;
+        let end = offset.checked_add(self.bytes)?;
+        let is_one = end.is_multiple_of(self.stride) && end <= self.reservation.len();
+        is_one.then(|| end / self.stride - 1)
     }
 
     /// Where a slot begins.
@@ -82,11 +85,6 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.address(held).as_ptr(), self.bytes) }
     }
 
-    /// Makes a page of a slot zero, by stores.
-    pub(crate) fn clear(&self, held: &mut Held, page: usize) {
-        self.content_mut(held)[page * GRAIN..][..GRAIN].fill(0);
-    }
-
     /// Gives a slot's memory back to the kernel. The slot is zero then.
     ///
     /// # Errors
@@ -96,26 +94,21 @@ impl Memory {
         unsafe { self.reservation.release(self.offset(held), self.bytes) }
     }
 
-    /// Marks the pages of a slot that may be other than zero, for they are resident. False where the kernel cannot say
+    /// Names the pages of a slot that may be other than zero, for they are resident. False where the kernel cannot say
     /// that: an absent page may lie in swap.
-    pub(crate) fn find(&self, held: &Held, touched: &Bits) -> bool {
-        let mut pages = vec![0; self.pages()];
-        let swap = process::has_swap();
-        if swap || self.reservation.residency(self.offset(held), &mut pages).is_err() {
-            return false;
-        }
-        let resident = pages.iter().enumerate().filter(|(_, state)| **state & 1 != 0);
-        resident.for_each(|(page, _)| touched.mark(page));
-        true
-    }
-}
-
-/// Keeps the program's signal handlers off the calling thread.
-pub(crate) fn block_signals() {
-    let mut all = std::mem::MaybeUninit::uninit();
-    // SAFETY: filled before it is read; libc keeps its own signals unblocked.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    pub(crate) fn find(&self, held: &Held, mut each: impl FnMut(usize)) -> bool {
+        let (pages, mut states) = (self.pages(), [0; AT_ONCE]);
+        !process::has_swap()
+            && (0..pages).step_by(AT_ONCE).all(|first| {
+                let states = &mut states[..AT_ONCE.min(pages - first)];
+                let told = self.reservation.residency(self.offset(held) + first * GRAIN, states);
+                // Most are not: eight at a time.
+                let eights = (first..).step_by(8).zip(states.chunks(8));
+                for (first, eight) in eights.filter(|(_, eight)| *eight != [0; 8]) {
+                    let resident = (first..).zip(eight).filter(|(_, state)| **state & 1 != 0);
+                    resident.for_each(|(page, _)| each(page));
+                }
+                told.is_ok()
+            })
     }
 }

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use prezero_sys::birth;
 use prezero_sys::memory::{Errno, GRAIN};
+use prezero_sys::thread::unhandled;
 
 use crate::bits::Held;
 use crate::memory::Memory;
@@ -44,7 +45,7 @@ impl Pool {
         let its = slots.clone();
         let thread = thread::Builder::new().name("prezero-pool".into()).stack_size(STACK);
         // Without a thread each `take` clears for itself.
-        let thread = thread.spawn(move || scrubd::run(&its)).ok();
+        let thread = unhandled(|| thread.spawn(move || scrubd::run(&its)).ok()).ok().flatten();
         Ok(Pool { slots, thread: thread.map(|thread| (thread, birth::current())) })
     }
 
@@ -52,7 +53,7 @@ impl Pool {
     #[inline]
     pub fn take(&self) -> Option<Slot<'_>> {
         let held = ManuallyDrop::new(self.slots.take()?);
-        Some(Slot { pool: self, held, raw: false })
+        Some(Slot { pool: self, held })
     }
 
     /// Takes a slot back of which these bytes alone may be other than zero, beside those that [`Slot::bytes_mut`] handed
@@ -63,10 +64,10 @@ impl Pool {
     ///
     /// # Panics
     /// If it is another pool's, or a range lies outside.
-    pub unsafe fn give(&self, mut slot: Slot<'_>, touched: &[Range<usize>]) {
+    pub unsafe fn give(&self, slot: Slot<'_>, touched: impl IntoIterator<Item = Range<usize>>) {
         assert!(std::ptr::eq(self, slot.pool), "the slot is another pool's");
-        touched.iter().for_each(|range| slot.note(range));
-        slot.raw = false;
+        touched.into_iter().for_each(|range| slot.note(&range));
+        self.slots.forget(&slot.held);
     }
 
     /// The slot that lies there, back from its owner's [`into_raw`](Slot::into_raw). `None` where no slot that is out begins.
@@ -76,7 +77,7 @@ impl Pool {
     pub unsafe fn slot_at(&self, address: NonNull<u8>) -> Option<Slot<'_>> {
         // SAFETY: the caller's promise.
         let held = ManuallyDrop::new(unsafe { self.slots.held_at(address) }?);
-        Some(Slot { pool: self, held, raw: true })
+        Some(Slot { pool: self, held })
     }
 
     /// Bytes of a slot.
@@ -110,8 +111,6 @@ impl Drop for Pool {
 pub struct Slot<'a> {
     pool: &'a Pool,
     held: ManuallyDrop<Held>,
-    /// Whether it was written by an address.
-    raw: bool,
 }
 
 impl Slot<'_> {
@@ -132,8 +131,9 @@ impl Slot<'_> {
     /// Where it begins, for code that notes nothing. What such code maps over the slot, protects or locks is as before when
     /// the slot goes back.
     pub fn as_mut_ptr(&mut self) -> NonNull<u8> {
-        self.raw = true;
-        self.pool.slots.memory.address(&self.held)
+        let slots = &self.pool.slots;
+        slots.touch(&self.held, slots.memory.pages());
+        slots.memory.address(&self.held)
     }
 
     /// The slot as its address, until [`Pool::slot_at`]: for owners that no borrow reaches, as in C.
@@ -143,20 +143,17 @@ impl Slot<'_> {
         address
     }
 
-    fn note(&mut self, part: &Range<usize>) {
+    fn note(&self, part: &Range<usize>) {
         let outside = part.start > part.end || part.end > self.pool.slot_bytes();
         assert!(!outside, "outside the slot: {part:?}");
-        let touched = &self.pool.slots.touched[self.held.slot()];
-        (part.start / GRAIN..part.end.div_ceil(GRAIN)).for_each(|page| touched.mark(page));
+        let pages = part.start / GRAIN..part.end.div_ceil(GRAIN);
+        pages.for_each(|page| self.pool.slots.touch(&self.held, page));
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let slots = &self.pool.slots;
-        if self.raw {
-            slots.touched[self.held.slot()].mark(slots.memory.pages());
-        }
         // SAFETY: taken once, here.
         slots.give(unsafe { ManuallyDrop::take(&mut self.held) });
         // Pairs with that of scrubd, which looks for dirty slots before it dozes.

@@ -15,7 +15,6 @@ use std::time::Duration;
 use prezero_host::pressure::{Memory, Pressure};
 use prezero_sys::thread;
 
-use crate::memory::block_signals;
 use crate::slots::{After, Slots};
 
 /// The shortest sleep, and the longest from which no `give` wakes.
@@ -40,7 +39,6 @@ const DECAY_NS: u64 = 10_000_000_000;
 
 /// The thread, until the pool ends.
 pub(crate) fn run(slots: &Slots) {
-    block_signals();
     // Without a table of its own it opens no files: the program might close them.
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     // A thread of no idle class would take the program's own time.
@@ -70,10 +68,9 @@ impl<'a> Scrubd<'a> {
         while !self.slots.ended.load(Ordering::Acquire) {
             let began = thread::monotonic_ns();
             let quiet = began.saturating_sub(self.worked) > QUIET_NS;
-            if quiet {
-                self.doze()
-            } else {
-                sleep(Duration::from_nanos(self.wait))
+            match quiet {
+                true => self.doze(),
+                false => sleep(Duration::from_nanos(self.wait)),
             }
             let now = thread::monotonic_ns();
             let late = !quiet && now - began > self.wait + LATE_NS;
@@ -137,9 +134,14 @@ mod tests {
         let out: Vec<_> = (0..many).map(|_| slots.take().unwrap()).collect();
         for mut held in out {
             slots.memory.content_mut(&mut held).fill(1);
-            slots.touched[held.slot()].mark(slots.memory.pages());
+            slots.touch(&held, slots.memory.pages());
             slots.give(held);
         }
+    }
+
+    /// Looks until a look does not lose its CPU.
+    fn look(scrubd: &mut Scrubd<'_>, now: u64) {
+        while scrubd.look(now) {}
     }
 
     #[test]
@@ -148,16 +150,16 @@ mod tests {
         let start = 1_000;
         let mut scrubd = Scrubd::new(&slots, None, start);
         used(&slots, 5);
-        scrubd.look(start);
-        scrubd.look(start + DECAY_NS);
+        look(&mut scrubd, start);
+        look(&mut scrubd, start + DECAY_NS);
         let start = start + DECAY_NS;
         assert_eq!((slots.zero.count(), slots.fresh.count()), (5, 3));
         let out: Vec<_> = (0..2).map(|_| slots.take().unwrap()).collect();
-        scrubd.look(start + 2);
+        look(&mut scrubd, start + 2);
         out.into_iter().for_each(|held| slots.give(held));
-        scrubd.look(start + 3);
+        look(&mut scrubd, start + 3);
         assert_eq!(slots.zero.count(), 5);
-        scrubd.look(start + DECAY_NS);
+        look(&mut scrubd, start + DECAY_NS);
         assert_eq!((slots.zero.count(), slots.fresh.count()), (2, 6), "two were taken meanwhile");
     }
 
@@ -170,7 +172,7 @@ mod tests {
         let slots = slots(4);
         let mut scrubd = Scrubd::new(&slots, Some(Pressure::new(&root)), 0);
         used(&slots, 3);
-        scrubd.look(1_000);
+        look(&mut scrubd, 1_000);
         assert_eq!((slots.zero.count(), slots.dirty.count(), slots.fresh.count()), (0, 0, 4));
         std::fs::remove_dir_all(&root).unwrap();
     }

@@ -11,6 +11,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use prezero_sys::memory::GRAIN;
 use prezero_sys::{cpu, thread};
 
 use crate::bits::{Bits, Held};
@@ -47,9 +48,11 @@ pub(crate) struct Slots {
     pub(crate) zero: Bits,
     pub(crate) dirty: Bits,
     pub(crate) fresh: Bits,
-    /// For each slot the pages that may be other than zero, and behind the last page whether all may be. The holder of
-    /// the slot alone reads and writes it.
-    pub(crate) touched: Box<[Bits]>,
+    /// Slot after slot the pages that may be other than zero, and behind the last page whether all may be. The holder of
+    /// the slot alone reads and writes its `room`, whole words.
+    touched: Bits,
+    room: usize,
+    all: usize,
     rows: Box<[Row]>,
     /// Whether scrubd waits for a `give`, and whether it is to end.
     pub(crate) quiet: AtomicBool,
@@ -68,10 +71,11 @@ impl Slots {
         cpu::look_up();
         let [zero, dirty, fresh] = [0; 3].map(|_| Bits::new(slots));
         (0..slots).for_each(|slot| fresh.mark(slot));
-        let touched = (0..slots).map(|_| Bits::new(memory.pages() + 1)).collect();
+        let room = (memory.pages() + 1).next_multiple_of(64);
+        let touched = Bits::new(slots * room);
         let rows = (0..thread::cpu_count().max(1)).map(|_| Row::default()).collect();
         let (quiet, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        Slots { memory, zero, dirty, fresh, touched, rows, quiet, ended }
+        Slots { memory, zero, dirty, fresh, touched, room, all: slots, rows, quiet, ended }
     }
 
     fn row(&self) -> &Row {
@@ -84,14 +88,13 @@ impl Slots {
         let row = self.row();
         // A slot that scrubd moves meanwhile may be where this one looked already.
         let (mut held, kind) = (0..LOOKS).find_map(|_| {
-            let near = |bits: &Bits| {
-                let latest = row.latest.load(Ordering::Relaxed) as usize;
-                bits.take(latest).or_else(|| bits.take_any())
-            };
+            let latest = row.latest.load(Ordering::Relaxed) as usize;
+            let near = |bits: &Bits| bits.take(latest).or_else(|| bits.take_any());
+            let fresh = || self.fresh.take_any().map(|held| (held, 2));
             let zero = near(&self.zero).map(|held| (held, 0));
-            zero.or_else(|| self.ahead().then(|| self.fresh.take_any()).flatten().map(|it| (it, 2)))
+            zero.or_else(|| self.ahead().then(fresh).flatten())
                 .or_else(|| near(&self.dirty).map(|held| (held, 1)))
-                .or_else(|| self.fresh.take_any().map(|held| (held, 2)))
+                .or_else(fresh)
         })?;
         row.taken[kind].fetch_add(1, Ordering::Relaxed);
         if kind == 1 {
@@ -104,7 +107,7 @@ impl Slots {
     fn ahead(&self) -> bool {
         let (dirty, fresh) = (self.dirty.count(), self.fresh.count());
         // Slots may move between two counts.
-        dirty <= self.touched.len().saturating_sub(dirty + fresh) + 1
+        dirty <= self.all.saturating_sub(dirty + fresh) + 1
     }
 
     /// Takes a slot back as it is.
@@ -114,23 +117,34 @@ impl Slots {
         self.dirty.put(held);
     }
 
-    /// Makes a slot zero. `Release`: its memory went back to the kernel.
-    fn clean(&self, held: &mut Held, after: After) -> After {
-        let (touched, pages) = (&self.touched[held.slot()], self.memory.pages());
-        let known = !touched.unmark(pages) || self.memory.find(held, touched);
-        if (after == After::Release || !known) && self.memory.release(held).is_ok() {
-            touched.drain(|_| {});
-            return After::Release;
+    /// Notes that a page of a slot may be other than zero; behind the last page, that any may be.
+    pub(crate) fn touch(&self, held: &Held, page: usize) {
+        self.touched.mark(held.slot() * self.room + page);
+    }
+
+    /// Forgets that any page of a slot may be other than zero; whether that was so.
+    pub(crate) fn forget(&self, held: &Held) -> bool {
+        self.touched.unmark(held.slot() * self.room + self.memory.pages())
+    }
+
+    /// Makes a slot zero, and says where it belongs then.
+    fn clean(&self, held: &mut Held, after: After) -> &Bits {
+        let find = || self.memory.find(held, |page| self.touch(held, page));
+        let (first, known) = (held.slot() * self.room, !self.forget(held) || find());
+        let goes = (after == After::Release || !known) && self.memory.release(held).is_ok();
+        let content = if goes { &mut [] } else { self.memory.content_mut(held) };
+        if !known {
+            content.fill(0);
         }
-        (0..pages).filter(|_| !known).for_each(|page| touched.mark(page));
-        touched.drain(|page| self.memory.clear(held, page));
-        After::Keep
+        self.touched.drain(first..first + self.room, |page| {
+            content.chunks_mut(GRAIN).nth(page).into_iter().for_each(|page| page.fill(0));
+        });
+        if goes { &self.fresh } else { &self.zero }
     }
 
     /// Makes a slot zero, and puts it where `take` finds it.
     pub(crate) fn scrub(&self, mut held: Held, after: After) {
-        let to = if self.clean(&mut held, after) == After::Keep { &self.zero } else { &self.fresh };
-        to.put(held);
+        self.clean(&mut held, after).put(held);
     }
 
     /// The slot that begins there, if it is out.

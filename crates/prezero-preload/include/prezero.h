@@ -72,6 +72,50 @@ void prezero_free_zeroed(void *block);
  */
 int prezero_stats_json(char *buffer, size_t size);
 
+/*
+ * A pool: slots of one size, each at an address of its own that stays. A slot is zero when
+ * it is taken; what was written to it is cleared while a CPU idles, or by the next
+ * prezero_pool_take. The calls keep errno, prezero_pool_new only if it succeeds, and any
+ * thread may make them.
+ */
+struct prezero_pool;
+
+/*
+ * A pool of slots of `bytes` each, of which `slots` may be out at the same time, and its
+ * thread. An access to the `guard` bytes before or after a slot ends the program; both are
+ * rounded up to pages, and `guard` may be 0. NULL and errno: EINVAL for no slot or no byte,
+ * ENOMEM for more than the address space or a limit has, ENOSYS where the kernel's pages are
+ * larger than 4 KiB, or are not zero after they went back to it.
+ * In the child of a fork the pool stays as it is, without its thread.
+ */
+struct prezero_pool *prezero_pool_new(size_t slots, size_t bytes, size_t guard);
+
+/* A slot that is zero. NULL is no error: all are out. */
+void *prezero_pool_take(struct prezero_pool *pool);
+
+/*
+ * Gives a slot back, whatever was written to it: the pool asks the kernel which pages to
+ * clear. NULL is ignored; an address at which no slot of this pool starts that is out ends
+ * the process. What was mapped over the slot, protected or locked is as before.
+ */
+void prezero_pool_give(struct prezero_pool *pool, void *slot);
+
+/* Bytes of a slot from `first` on, without the one at `end`. An end behind the slot's is the slot's. */
+struct prezero_range {
+	size_t first, end;
+};
+
+/*
+ * As prezero_pool_give, for a slot in which the bytes of these `count` ranges alone may be
+ * other than zero: the kernel is not asked. A wrong claim shows up in another slot that is
+ * taken. {0, SIZE_MAX} is all of the slot.
+ */
+void prezero_pool_give_written(struct prezero_pool *pool, void *slot, const struct prezero_range *written,
+			       size_t count);
+
+/* Ends a pool, of which no slot is used any more, with its thread and its memory. NULL is ignored. */
+void prezero_pool_destroy(struct prezero_pool *pool);
+
 #ifdef __cplusplus
 }
 #endif

@@ -72,9 +72,9 @@ proptest! {
                     let Out { held, content } = &mut out[which];
                     let part = first * PAGE..(first + pages).min(PAGES) * PAGE;
                     if known {
-                        (part.start / PAGE..part.end / PAGE).for_each(|page| slots.touched[held.slot()].mark(page));
+                        (part.start / PAGE..part.end / PAGE).for_each(|page| slots.touch(held, page));
                     } else {
-                        slots.touched[held.slot()].mark(PAGES);
+                        slots.touch(held, PAGES);
                     }
                     content[part.clone()].fill(nth as u8 | 1);
                     slots.memory.content_mut(held)[part].fill(nth as u8 | 1);
@@ -102,7 +102,7 @@ fn few(slots: usize) -> Slots {
 fn dirty_slot(slots: &Slots) {
     let mut held = slots.fresh.take_any().unwrap();
     slots.memory.content_mut(&mut held)[0] = 1;
-    slots.touched[held.slot()].mark(0);
+    slots.touch(&held, 0);
     slots.give(held);
 }
 
@@ -132,7 +132,7 @@ fn what_is_locked_in_memory_is_cleared_where_it_cannot_be_given_back() {
         return; // No page may be locked here.
     }
     slots.memory.content_mut(&mut held).fill(7);
-    slots.touched[held.slot()].mark(PAGES);
+    slots.touch(&held, PAGES);
     slots.give(held);
     slots.scrub(slots.dirty.take_any().unwrap(), After::Release);
     assert_eq!(slots.zero.count(), 1, "the kernel keeps what is locked");

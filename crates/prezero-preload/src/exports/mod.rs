@@ -10,7 +10,7 @@
 //! | [`tasks`], `vfork` | calls for which scrubd gives up its task |
 //! | [`sanitizer`] | what a sanitizer asks the program |
 //! | `dlopen`, `caller`, `deep` | libraries that would find another `malloc`, and where they are looked for |
-//! | [`capi`] | the `prezero_*` functions of `prezero.h` |
+//! | [`capi`], [`pool`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;
 
@@ -34,6 +34,7 @@ pub mod forks;
 pub mod limits;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod numbered;
+pub mod pool;
 pub mod realloc;
 pub mod rights;
 pub mod sanitizer;

@@ -1,6 +1,6 @@
 //! The malloc family behind the shim: glibc's answers, blocks as asked for.
 
-use crate::run::{bare, compile, run, run_c, shim, shimmed};
+use crate::run::{bare, compile, describe, ends, run, run_c, shim, shimmed, text};
 
 #[test]
 fn corner_cases_are_answered_as_by_glibc() {
@@ -45,6 +45,23 @@ fn c_functions_do_what_the_header_says() {
     let program = compile("family_header.c", &["-Wl,--no-as-needed", library]);
     let json = run(&mut shimmed(program));
     assert!(json.starts_with('{') && json.ends_with("}\n"), "{json}");
+}
+
+#[test]
+fn pools_do_what_the_header_says() {
+    let library = shim().to_str().expect("a path in UTF-8");
+    let program = compile("family_pool.c", &["-Wl,--no-as-needed", library]);
+    assert_eq!(run(&mut shimmed(&program)), "good\n");
+    // Where the library stands aside there are pools too.
+    assert_eq!(run(shimmed(&program).env("PREZERO_DISABLE", "1")), "good\n");
+    for (mistake, function) in [("inside", ""), ("malloc", "_written"), ("twice", "")] {
+        let output = ends(shimmed(&program).arg(mistake));
+        assert_eq!(output.status.code(), Some(libc::SIGABRT), "{}", describe(&output));
+        let line = text(&output.stderr);
+        let start = format!("prezero: prezero_pool_give{function}(): 0x");
+        let end = " is not the start of a slot that is out (another pool's, or given twice)\n";
+        assert!(line.starts_with(&start) && line.ends_with(end), "{line}");
+    }
 }
 
 #[test]

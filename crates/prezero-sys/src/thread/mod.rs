@@ -25,6 +25,6 @@ pub use current::{
 };
 pub use futex::{Waited, futex_wait, futex_wake_one};
 pub use life::Life;
-pub use spawn::{Entry, spawn_detached};
+pub use spawn::{Entry, spawn_detached, unhandled};
 pub use spawner::{Pthread, Spawner};
 pub use unheard::Unheard;

@@ -20,8 +20,8 @@ pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 pub unsafe fn spawn_detached(stack: usize, entry: Entry, arg: *mut c_void) -> Result<(), i32> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let attributes = attributes.as_mut_ptr();
-    // SAFETY: init gets room for the attributes; the others get what it initialised. `errno` is
-    // this thread's own.
+    // SAFETY: init gets room for the attributes; the others get what it initialised, the last one room for the thread's
+    // name. entry and arg are the caller's promise. `errno` is this thread's own.
     unsafe {
         let errno = *libc::__errno_location();
         check(libc::pthread_attr_init(attributes))?;
@@ -30,33 +30,31 @@ pub unsafe fn spawn_detached(stack: usize, entry: Entry, arg: *mut c_void) -> Re
                 let detached = libc::PTHREAD_CREATE_DETACHED;
                 check(libc::pthread_attr_setdetachstate(attributes, detached))
             })
-            .and_then(|()| create_masked(attributes, entry, arg));
+            .and_then(|()| {
+                let mut thread = MaybeUninit::uninit();
+                let create = || libc::pthread_create(thread.as_mut_ptr(), attributes, entry, arg);
+                check(unhandled(create)?)
+            });
         libc::pthread_attr_destroy(attributes);
         *libc::__errno_location() = errno;
         started
     }
 }
 
-/// A new thread inherits the mask of the one that makes it: blocked for that moment only.
+/// Makes a thread while no handler of the program runs on this one: the new thread inherits that.
 ///
-/// # Safety
-/// As for [`spawn_detached`], with initialised attributes.
-unsafe fn create_masked(
-    attributes: *const libc::pthread_attr_t,
-    entry: Entry,
-    arg: *mut c_void,
-) -> Result<(), i32> {
+/// # Errors
+/// The error number where the kernel refuses to block signals; `make` was not called.
+pub fn unhandled<T>(make: impl FnOnce() -> T) -> Result<T, i32> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    let mut thread = MaybeUninit::uninit();
-    // SAFETY: every out-parameter has room, `all` and `before` are filled before they are
-    // read; entry and arg are the caller's promise. libc keeps its own signals unblocked.
+    // SAFETY: filled before they are read. libc keeps its own signals unblocked.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         check(libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()))?;
-        let created = libc::pthread_create(thread.as_mut_ptr(), attributes, entry, arg);
+        let made = make();
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        check(created)
+        Ok(made)
     }
 }
 
