@@ -180,9 +180,11 @@ impl Counters {
         self.0[counter as usize].load(Relaxed)
     }
 
-    /// Takes these values, in the order of definition.
+    /// Takes these values, in the order of definition. What has its value is not written: no page becomes resident for it.
     pub fn set(&self, values: &[u64; COUNT]) {
-        self.0.iter().zip(values).for_each(|(cell, value)| cell.store(*value, Relaxed));
+        let others =
+            self.0.iter().zip(values).filter(|(cell, value)| cell.load(Relaxed) != **value);
+        others.for_each(|(cell, value)| cell.store(*value, Relaxed));
     }
 }
 

@@ -48,12 +48,11 @@ impl Demand {
         self.returned.load(Relaxed)
     }
 
-    /// Back to none: the child of a fork has asked for nothing yet.
+    /// Back to none: the child of a fork has asked for nothing yet. What is none is not written: no page becomes resident.
     pub(crate) fn reset(&self) {
-        self.returned.store(0, Relaxed);
-        for cell in self.bands.iter().flat_map(|cell| [&cell.asked, &cell.hit]) {
-            cell.store(0, Relaxed);
-        }
+        let bands = self.bands.iter().flat_map(|cell| [&cell.asked, &cell.hit]);
+        let some = bands.chain([&self.returned]).filter(|cell| cell.load(Relaxed) != 0);
+        some.for_each(|cell| cell.store(0, Relaxed));
     }
 
     /// Adds this CPU's pages, asked for and found zero, to sums over all CPUs.

@@ -11,13 +11,20 @@ use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
-/// Places, at most: that many blocks may grow side by side. A block without a place is copied each time.
+/// Places with room, each a part of the upper half of the zone.
+/// Moved by: `bench real --only sqlite`.
+const PLACES: u32 = 16;
+/// Times that places are halved, for more blocks that grow side by side. A block without a place is
+/// copied each time.
 /// Moved by: `prezero bench grow`.
-const PLACES: u32 = 256;
+const HALVINGS: u32 = 4;
 /// Pages from which on a block gets a place. A smaller block is copied in less time than the faults
 /// of a new place take.
 /// Moved by: `bench real --only sqlite`.
 const COPIED: u32 = 256;
+/// A place is worth having for a block of at most one part in this many of it.
+/// Moved by: `bench real --only sqlite`.
+const ROOM: u32 = 4;
 /// Pages from which on the kernel moves a block's pages to absent memory. A copy there takes the
 /// faults as well.
 /// Moved by: `prezero bench grow`.
@@ -64,18 +71,23 @@ impl CameBack {
 }
 
 impl<B: Backing> Pool<B> {
-    /// `pages` pages where a place begins, the farthest from those in use.
-    pub(crate) fn place(&self, pages: u32, align: Order) -> Option<Run> {
-        let (place, beyond, end) = (self.place_pages(), self.places().0, self.memory.pages);
+    /// A place for `pages` with room behind it for more, if that number need not be a part of one, and so
+    /// many pages of it.
+    pub(crate) fn place(&self, pages: u32, align: Order, large: bool) -> Option<Run> {
         // The end of a longer run may be no page number.
-        let fits = (COPIED..=end).contains(&pages) && align.get() <= HUGE_ORDER;
-        if !fits || !self.has(Mechanism::Headroom) {
+        if !self.has(Mechanism::Headroom) || pages > self.memory.pages {
             return None;
         }
-        // In this order each lies in the middle between two before it.
-        let places = (0..PLACES).map(|n| n.reverse_bits() >> (u32::BITS - PLACES.ilog2()));
-        let mut firsts = places.map(|n| beyond + n * place).filter(|first| *first < end);
-        let run = firsts.find_map(|first| self.take_reaching(PageId(first), 0, pages))?;
+        let (place, beyond) = (self.place_pages(), self.places().0);
+        let places = |halvings: u32| {
+            let place = (place >> halvings) / HUGE_PAGES * HUGE_PAGES;
+            let fits = (COPIED..=place / ROOM).contains(&pages) || large && halvings == 0;
+            let fits = fits && align.get() <= HUGE_ORDER;
+            let all = (0..PLACES << halvings).filter(move |n| halvings == 0 || n % 2 == 1);
+            all.filter(move |_| fits).map(move |n| PageId(beyond + n * place))
+        };
+        let mut places = (0..=HALVINGS).flat_map(places);
+        let run = places.find_map(|at| self.take_reaching(at, 0, pages))?;
         self.taken(run).map(|(run, _)| run)
     }
 
@@ -96,12 +108,12 @@ impl<B: Backing> Pool<B> {
     }
 
     fn place_pages(&self) -> u32 {
-        (self.memory.pages / 2).div_ceil(PLACES).next_multiple_of(HUGE_PAGES)
+        self.memory.pages / 2 / PLACES / HUGE_PAGES * HUGE_PAGES
     }
 
     /// Where the places begin. Small blocks keep away from there: one behind a block that grows
     /// would be in its way.
     pub(crate) fn places(&self) -> PageId {
-        PageId((self.memory.pages / 2).next_multiple_of(HUGE_PAGES))
+        PageId(self.memory.pages - PLACES * self.place_pages())
     }
 }

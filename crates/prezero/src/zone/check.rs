@@ -93,7 +93,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let timed =
             per_page(self.counted(Counter::TimedClearNs), self.counted(Counter::TimedClearBytes));
-        let own = |c| self.pool_counted(c);
+        let own = |c| self.pool.counters.get(c);
         let known = per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes));
         match timed {
             0.0 => known,

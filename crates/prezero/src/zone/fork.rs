@@ -64,58 +64,49 @@ impl<B: Backing> Zone<B> {
     }
 
     /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
-    /// yet. Nothing in the process whose counts they are.
+    /// yet. What is counted so far is its parent's, and is kept apart if a listener reports the counts.
+    /// Nothing in the process whose counts they are.
     pub fn begins_its_stats(&self) {
         if self.counts_of.load(Relaxed) != birth::current() {
             self.begin_stats();
         }
     }
 
-    /// What is counted so far is the parent's.
     fn begin_stats(&self) {
-        self.parents.set(&self.sums());
+        if self.waker.listener.get().is_some() {
+            self.before_fork.set(&self.counts());
+        }
         self.inherited.store(1, Release);
     }
 
-    /// Once in the child of a fork, when it first needs memory: what its parent kept from it is gone.
+    /// Once in the child of a fork, when it first needs memory: counters of its own, and what its
+    /// parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {
-        if self.inherited.load(Relaxed) != 0 || self.counts_of.load(Relaxed) != birth::current() {
-            self.take_over_now();
-        }
-    }
-
-    /// A fork that was not announced is seen by the birth. What the child counted before cannot be told from its parent's.
-    #[cold]
-    #[inline(never)]
-    fn take_over_now(&self) {
-        let (announced, birth) = (self.inherited.swap(0, AcqRel) != 0, birth::current());
-        if self.counts_of.swap(birth, AcqRel) != birth || announced {
-            if !announced {
-                self.parents.set(&self.sums());
+        if self.has_parents_stats() {
+            let (announced, birth) = (self.inherited.swap(0, AcqRel) != 0, birth::current());
+            if self.counts_of.swap(birth, AcqRel) != birth || announced {
+                self.take_over_now(announced);
             }
-            // A write to a row that no thread used would make it resident.
-            let used = self.cpus.iter().filter(|cpu| cpu.was_used());
-            used.for_each(|cpu| cpu.demand.reset());
-            self.pool.forget_hidden();
         }
     }
 
-    /// Whether it is known what of the counts is a parent's.
-    pub(crate) fn knows_own_counts(&self) -> bool {
-        self.inherited.load(Relaxed) != 0 || self.counts_of.load(Relaxed) == birth::current()
+    /// Whether this is a child before it took over. A fork that was not announced is seen by the birth.
+    pub(crate) fn has_parents_stats(&self) -> bool {
+        self.inherited.load(Relaxed) != 0 || self.counts_of.load(Relaxed) != birth::current()
     }
 
     /// Whether this process has counted anything.
     pub fn has_own_stats(&self) -> bool {
-        self.knows_own_counts() && self.counts().iter().any(|count| *count > 0)
+        let noted = || self.inherited.load(Relaxed) != 0 && self.waker.listener.get().is_some();
+        !self.has_parents_stats() || noted() && self.since_fork().iter().any(|count| *count > 0)
     }
 
-    /// What this process counted.
+    /// What was counted since the latest fork that was announced.
     #[inline(never)]
-    pub(crate) fn counts(&self) -> [u64; COUNT] {
-        let mut counts = self.sums();
-        for (count, before) in counts.iter_mut().zip(self.parents.all()) {
+    fn since_fork(&self) -> [u64; COUNT] {
+        let mut counts = self.counts();
+        for (count, before) in counts.iter_mut().zip(self.before_fork.all()) {
             *count = count.saturating_sub(before);
         }
         counts
@@ -123,7 +114,24 @@ impl<B: Backing> Zone<B> {
 
     /// The counters of all CPUs, and those of the pool and scrubd.
     #[inline(never)]
-    fn sums(&self) -> [u64; COUNT] {
+    pub(crate) fn counts(&self) -> [u64; COUNT] {
         Counters::sums(self.cpus.iter().map(|cpu| &cpu.counters).chain([&self.pool.counters]))
+    }
+
+    /// Without an announcement, what this process counted before cannot be told from its parent's.
+    #[cold]
+    #[inline(never)]
+    fn take_over_now(&self, announced: bool) {
+        let noted = announced && self.waker.listener.get().is_some();
+        let own = noted.then(|| self.since_fork());
+        for cpu in self.cpus.iter() {
+            cpu.counters.set(&[0; COUNT]);
+            cpu.demand.reset();
+        }
+        self.pool.counters.set(&[0; COUNT]);
+        if let Some(own) = own {
+            self.cpus.here().counters.set(&own);
+        }
+        self.pool.forget_hidden();
     }
 }

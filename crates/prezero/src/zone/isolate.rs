@@ -40,19 +40,18 @@ impl<B: Backing> Zone<B> {
             absent += cpu.counters.get(Counter::AbsentBytes);
             wasted += cpu.counters.get(Counter::WasteBytes);
         }
-        let own = |sum: u64, counter| sum.saturating_sub(self.parents.get(counter));
-        let lost = own(wasted, Counter::WasteBytes) + self.pool_counted(Counter::UnusedZeroBytes);
+        let own = |c| self.pool.counters.get(c);
         let pages = |bytes: u64| bytes / PAGE as u64;
         Sample {
             demand,
             hits,
             free: u64::from(self.pool.map.sums.resident()),
             returned,
-            absent: pages(own(absent, Counter::AbsentBytes)),
-            lost: pages(lost),
-            scrubbed: pages(self.pool_counted(Counter::ScrubbedBytes)),
-            spent_ns: self.pool_counted(Counter::ScrubCpuNs),
-            look_ns: self.pool_counted(Counter::LookCpuNs),
+            absent: pages(absent),
+            lost: pages(wasted + own(Counter::UnusedZeroBytes)),
+            scrubbed: pages(own(Counter::ScrubbedBytes)),
+            spent_ns: own(Counter::ScrubCpuNs),
+            look_ns: own(Counter::LookCpuNs),
             clear_ns: self.clear_ns_per_page(),
         }
     }

@@ -68,8 +68,8 @@ pub struct Zone<B> {
     pub(crate) inherited: AtomicU32,
     /// The birth of the process that the counters are of.
     pub(crate) counts_of: AtomicU32,
-    /// What the processes counted that this one is a child of.
-    pub(crate) parents: Counters,
+    /// What was counted before the latest fork that this process is the child of, and heard of.
+    pub(crate) before_fork: Counters,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -123,7 +123,7 @@ impl<B: Backing> Zone<B> {
         }
         let cpus = Cpus::new().map_err(ZoneError::Records)?;
         Pool::build(field_of!(slot, pool), backing, config, now_ns).map_err(ZoneError::Records)?;
-        field_of!(slot, parents).write(Counters::new());
+        field_of!(slot, before_fork).write(Counters::new());
         Ok(build_in!(
             slot,
             Zone {
@@ -136,7 +136,7 @@ impl<B: Backing> Zone<B> {
                 tuning: Tuning::new(config),
                 inherited: AtomicU32::new(0),
                 counts_of: AtomicU32::new(birth::current()),
-            } and built { pool, parents }
+            } and built { pool, before_fork }
         ))
     }
 

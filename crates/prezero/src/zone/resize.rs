@@ -91,7 +91,7 @@ impl<B: Backing> Zone<B> {
         let moves = from.0.is_multiple_of(HUGE_PAGES)
             && self.pool.came_back.moves(old)
             && !self.pool.must_not_move();
-        let mut found = self.own_pool().place(pages, align);
+        let mut found = self.own_pool().place(pages, align, moves);
         if moves && found.is_none() {
             // A copy to resident memory is better: the next owner finds it resident too.
             found = self

@@ -28,20 +28,14 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// What this process counted on its CPUs of one kind.
+    /// What all CPUs counted of one kind.
     pub(crate) fn counted(&self, counter: Counter) -> u64 {
-        let sum: u64 = self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum();
-        sum.saturating_sub(self.parents.get(counter))
+        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
     }
 
-    /// The same of a kind that the pool or scrubd counts.
-    pub(crate) fn pool_counted(&self, counter: Counter) -> u64 {
-        self.pool.counters.get(counter).saturating_sub(self.parents.get(counter))
-    }
-
-    /// ZERO requests that this process had cleared in line.
+    /// ZERO requests that this process had cleared in line; none while the counters are its parent's.
     pub(crate) fn own_misses(&self) -> u64 {
-        if self.knows_own_counts() { self.counted(Counter::Misses) } else { 0 }
+        if self.has_parents_stats() { 0 } else { self.counted(Counter::Misses) }
     }
 
     /// How often scrubd ended for a call.

@@ -113,7 +113,7 @@ impl<B: Backing> Pool<B> {
 
     /// Whether a page belongs to others now.
     pub(crate) fn is_unmapped(&self, page: PageId) -> bool {
-        !self.purge.mapped.bits.has(page.huge() as u32)
+        page.0 < self.memory.pages && !self.purge.mapped.bits.has(page.huge() as u32)
     }
 
     /// Pages that are neither free in the map nor unmapped.

@@ -9,6 +9,7 @@ use super::{ANY, SMALL, bytes};
 use crate::block::Run;
 use crate::clear::{Cache, ClearEngine};
 use crate::count::counters::Counter;
+use crate::cpu::cache::CpuCache;
 use crate::map::state::PageState;
 use crate::policy::Throttle;
 use crate::pool::isolate::Isolated;
@@ -324,4 +325,38 @@ fn the_child_makes_what_was_hidden_absent_in_as_few_calls_as_there_are_runs() {
     assert_eq!(world.tally().dirty, 0);
     world.zone.free(kept);
     world.assert_sound();
+}
+
+#[test]
+fn the_child_of_a_fork_counts_losses_of_its_own_alone() {
+    let world = World::new(1);
+    world.zone.cpu().counters.add(Counter::UnusedZeroBytes, 1 << 20);
+    world.before_fork();
+    world.after_fork_in_child();
+    world.zone.take_over();
+    world.zone.pool.counters.add_exact(Counter::UnusedZeroBytes, 10 * 4096);
+    assert_eq!(world.zone.seen().lost, 10);
+}
+
+#[test]
+fn the_child_of_a_fork_clears_for_no_cpu_that_its_parent_alone_used() {
+    let world = World::new(1);
+    world.zone.cpus.iter().for_each(|cpu| cpu.counters.bump(Counter::Frees));
+    world.before_fork();
+    world.after_fork_in_child();
+    world.zone.take_over();
+    assert!(!world.zone.cpus.iter().any(CpuCache::was_used));
+    assert!(!world.zone.lacks_zero_hints(|_| 1));
+}
+
+#[test]
+fn a_process_has_stats_of_its_own_unless_they_are_its_parents() {
+    let world = World::new(1);
+    assert!(world.zone.has_own_stats(), "of no request, too: that is its last word");
+    world.zone.cpu().counters.bump(Counter::Frees);
+    world.before_fork();
+    world.after_fork_in_child();
+    assert!(!world.zone.has_own_stats(), "what its parent counted is no word of the child");
+    world.zone.take_over();
+    assert!(world.zone.has_own_stats());
 }

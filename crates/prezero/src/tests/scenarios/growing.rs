@@ -272,7 +272,7 @@ fn nothing_moves_where_mappings_must_stay_as_they_are() {
     assert_eq!(world.fake().moves.made(), 0);
     world.zone.pool.came_back.note();
     world.fill(block.first(), block.pages(), 9);
-    let block = world.elsewhere(block, 20 * HUGE_PAGES);
+    let block = world.elsewhere(block, 40 * HUGE_PAGES);
     assert_eq!(world.fake().moves.made(), 0, "whatever comes back later");
     world.free_all([block, neighbour]);
 }
