@@ -51,8 +51,9 @@ pub(crate) fn unit(huge: u32) -> u32 {
 /// See the module.
 pub(crate) struct Hidden {
     units: Bits,
-    /// Huge blocks in a unit.
+    /// Huge blocks in a unit, and in the zone. The last unit may have fewer.
     unit: u32,
+    huge: u32,
     /// Not 0: nothing more is hidden.
     ended: AtomicU32,
 }
@@ -61,7 +62,7 @@ impl Hidden {
     /// Nothing hidden, of `huge` huge blocks.
     pub(crate) fn new(huge: u32) -> Result<Hidden, Errno> {
         let unit = unit(huge);
-        Ok(Hidden { units: Bits::new(huge.div_ceil(unit))?, unit, ended: AtomicU32::new(0) })
+        Ok(Hidden { units: Bits::new(huge.div_ceil(unit))?, unit, huge, ended: AtomicU32::new(0) })
     }
 
     /// The units that huge blocks lie in.
@@ -75,7 +76,8 @@ impl Hidden {
     /// The units that lie wholly in huge blocks.
     fn whole(&self, huge: &Range<u32>) -> Range<u32> {
         let start = huge.start.div_ceil(self.unit);
-        start..(huge.end / self.unit).max(start)
+        let end = if huge.end == self.huge { self.ceil(huge.end) } else { huge.end } / self.unit;
+        start..end.max(start)
     }
 
     /// The huge block where the unit of one begins: the zone has units whole.
@@ -214,12 +216,12 @@ impl<B: Backing> Pool<B> {
 
     /// The runs of pages in which anything is in use, or was so since it was last hidden.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = Span> {
-        let units = self.purge.hidden.touched(&(0..self.memory.pages >> HUGE_ORDER));
+        let units = self.purge.hidden.touched(&(0..self.purge.hidden.huge));
         self.purge.hidden.units.gaps(units).map(|units| pages(&self.huge_blocks(&units)))
     }
 
     fn huge_blocks(&self, units: &Range<u32>) -> Range<u32> {
-        let (unit, end) = (self.purge.hidden.unit, self.memory.pages >> HUGE_ORDER);
+        let Hidden { unit, huge: end, .. } = self.purge.hidden;
         units.start * unit..(units.end * unit).min(end)
     }
 }
@@ -233,7 +235,7 @@ mod tests {
         pub(crate) fn in_units(unit: u32, huge: u32, mapped: u32) -> Hidden {
             let units = Bits::new(huge.div_ceil(unit)).unwrap();
             units.set(0..mapped.div_ceil(unit));
-            Hidden { units, unit, ended: AtomicU32::new(0) }
+            Hidden { units, unit, huge, ended: AtomicU32::new(0) }
         }
     }
 
@@ -245,5 +247,9 @@ mod tests {
         assert_eq!((hidden.touched(&(4..9)), hidden.whole(&(4..9))), (1..3, 1..2));
         assert_eq!(hidden.touched(&(0..4 * UNITS + 1)), 0..UNITS + 1);
         assert_eq!(Hidden::new(UNITS).unwrap().touched(&(3..5)), 3..5);
+        // The last unit is whole with as many as the zone has.
+        let hidden = Hidden::in_units(3, 5, 5);
+        assert_eq!((hidden.whole(&(3..5)), hidden.whole(&(1..5))), (1..2, 1..2));
+        assert_eq!((hidden.whole(&(4..5)), hidden.whole(&(0..4))), (2..2, 0..1));
     }
 }

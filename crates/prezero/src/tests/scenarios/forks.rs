@@ -15,6 +15,7 @@ use crate::policy::Throttle;
 use crate::pool::isolate::Isolated;
 use crate::pool::scrubbing::Scrubbing;
 use crate::units::{HUGE_PAGES, PageId, Span};
+use crate::zone::isolate::Remembers;
 use crate::zone::resize::Grown;
 
 #[test]
@@ -359,4 +360,22 @@ fn a_process_has_stats_of_its_own_unless_they_are_its_parents() {
     assert!(!world.zone.has_own_stats(), "what its parent counted is no word of the child");
     world.zone.take_over();
     assert!(world.zone.has_own_stats());
+}
+
+/// Fresh memory is made resident without being shown, also where the last unit has fewer huge blocks than others.
+#[test]
+fn the_child_of_a_fork_finds_absent_what_was_made_resident_for_no_block() {
+    for huge in 0..4 {
+        let world = World::new(4).in_units(3);
+        let pool = &world.zone.pool;
+        let span = Span::new(PageId(huge * HUGE_PAGES), SMALL);
+        let isolated = pool.isolate(span).unwrap();
+        assert_eq!(pool.populate_isolated(&isolated), SMALL);
+        world.zone.publish(isolated, Remembers::Nobody);
+        world.before_fork();
+        world.fake().fork();
+        world.after_fork_in_child();
+        assert!(world.zone.only_zero(SMALL, ANY).is_none(), "{huge}");
+        world.assert_sound();
+    }
 }
