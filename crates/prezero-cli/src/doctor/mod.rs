@@ -32,7 +32,10 @@ impl Doctor {
         let host = Host::here();
         let mut findings = vec![of_library(), of_kernel()];
         findings.extend(findings::all(&host));
-        let text = if self.json { as_json(&findings) } else { as_text(&findings) };
+        // Some terminals do not know how wide they are.
+        let screen = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| size.ws_col);
+        let columns = if screen > 0 { screen.into() } else { usize::MAX };
+        let text = if self.json { as_json(&findings) } else { as_text(&findings, columns) };
         prezero_sys::print!("{text}\n")?;
         Ok(())
     }
@@ -64,7 +67,8 @@ fn of_kernel() -> Finding {
     Finding::good(WHAT, "is zero", "absent pages cost no clear")
 }
 
-fn as_text(findings: &[Finding]) -> String {
+fn as_text(findings: &[Finding], columns: usize) -> String {
+    let options = textwrap::Options::new(columns).subsequent_indent("      ").break_words(false);
     let mut lines = vec![];
     for Finding { mark, what, is, means, mend } in findings {
         lines.push(format!("{:<5} {what}: {is}", mark.name()));
@@ -72,7 +76,7 @@ fn as_text(findings: &[Finding]) -> String {
         lines.extend(mend.as_ref().map(|mend| format!("      mend: {mend}")));
     }
     lines.push(verdict(findings));
-    lines.join("\n")
+    lines.iter().map(|line| textwrap::fill(line, &options)).collect::<Vec<_>>().join("\n")
 }
 
 fn verdict(findings: &[Finding]) -> String {
@@ -114,17 +118,29 @@ mod tests {
     fn each_finding_is_told_in_full_and_the_end_says_how_many_stand_in_the_way() {
         let good = Finding::good("a", "1", "well");
         let bad = Finding::bad("b", "2", "ill", "c");
-        let text = as_text(&[good, bad]);
+        let text = as_text(&[good, bad], usize::MAX);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[..2], ["good  a: 1", "      well"]);
         assert_eq!(lines[2..5], ["bad   b: 2", "      ill", "      mend: c"]);
         assert!(lines[5].starts_with("1 thing stands"), "{text}");
         let json = as_json(&[Finding::note("n", "3", "so", None)]);
         assert!(json.contains("\"mend\": null") && json.contains("gains; 1 note."), "{json}");
-        let dark = as_text(&[Finding::note("n", UNKNOWN, "so", None)]);
+        let dark = as_text(&[Finding::note("n", UNKNOWN, "so", None)], usize::MAX);
         assert!(
             dark.ends_with("too little is known: 1 unknown, nothing seen that stands in the way."),
             "{dark}"
+        );
+    }
+
+    #[test]
+    fn on_a_narrow_screen_each_line_goes_on_below_its_text() {
+        let means = "large blocks begin with pages of 4 KiB: see free page reporting";
+        let text = as_text(&[Finding::bad("b", "2", means, "sysctl vm.nr_hugepages=512")], 40);
+        assert!(text.lines().all(|line| line.len() <= 40), "{text}");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[1..3],
+            ["      large blocks begin with pages of 4", "      KiB: see free page reporting"]
         );
     }
 }
