@@ -3,8 +3,8 @@
 //! Contract: the text is written to a file of its own, made durable, and renamed over the one before. So a reader
 //! finds the old text or the new one, each whole. The first line has the version, the length and a checksum. A file
 //! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used. A whole one is read
-//! part by part. What no broker wrote is neither renamed nor removed: it has its name from the socket's, by chance. The newest text is written last, and what
-//! fails is said once.
+//! part by part. What no broker wrote is neither renamed nor removed: it has its name from the socket's, by chance. The
+//! newest text is written last. A failure is said once.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-/* The pool of prezero.h. An argument names a mistake that ends a child, whose signal is the exit status. */
+/* Tests the pool of prezero.h. With an argument: a child makes that mistake, and the exit status is the signal that ended it. */
 #include "check.h"
 #include <prezero.h>
 

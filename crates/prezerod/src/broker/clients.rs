@@ -150,7 +150,7 @@ impl<I: Inode> Broker<I> {
         (self.view.host.cgroups(pid), process.is_none_or(is_contained))
     }
 
-    /// The settings were read again, which may name other groups: a client is in these of them. Returns whose it is now.
+    /// Reads a client's groups again, since new settings may name others. Returns the party that the client is of now.
     pub fn regroup(&mut self, client: ClientId, groups: impl FnOnce() -> Vec<u32>) -> Party {
         if let Some(mut peer) = self.ledger.clients.get(&client).cloned() {
             peer.groups = self.named_groups(groups);

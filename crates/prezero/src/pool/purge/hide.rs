@@ -51,8 +51,9 @@ pub(crate) fn unit(huge: u32) -> u32 {
 /// See the module.
 pub(crate) struct Hidden {
     units: Bits,
-    /// Huge blocks in a unit, and in the zone. The last unit may have fewer.
+    /// Huge blocks in a unit; the last one may have fewer.
     unit: u32,
+    /// Huge blocks in the zone.
     huge: u32,
     /// Not 0: nothing more is hidden.
     ended: AtomicU32,
