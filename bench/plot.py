@@ -44,7 +44,13 @@ PICTURES = [
     ("what neighbours feel", "changes", "never", ("% better than without scrubbing", ""), "Time of the neighbours' work, or lateness of their wake-ups. A change below its noise, which the table has, says nothing."),
 ]
 # Above this load a figure of idle CPUs is one of busy ones.
-QUIET = 0.5
+QUIET = float(os.environ["PREZERO_BENCH_QUIET"])
+# What a reader asks, in this order, and the benchmarks that answer it. What is in no row comes last.
+QUESTIONS = (
+    ("Does it help?", ("real", "steady", "grid", "numpy", "doors", "start", "lease", "pinned", "seeds")),
+    ("What does it cost?", ("waste", "disturb", "busy", "fork", "pair", "small", "short", "single", "verify")),
+    ("What is each part worth?", ()),
+)
 MARKS = "< misses what is wanted, ? noise hides whether, = misses it and no allocator can do better"
 # Text and rules while a picture is drawn; the page's own colour then.
 INK = "#010203"
@@ -54,7 +60,7 @@ STYLE = """:root{color-scheme:light dark;--paper:#fff;--ink:#1b1b1b;--rule:#ccc;
 @media print{:root{--paper:#fff;--ink:#000;--soft:#fff}figure{break-inside:avoid}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:900px;padding:1rem;background:var(--paper);color:var(--ink);font:16px/1.45 system-ui,sans-serif}
-h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem;border-top:1px solid var(--rule);padding-top:1rem}
+h1{font-size:1.6rem}h3{font-size:1.05rem;margin-top:1.8rem}h2{font-size:1.3rem;margin-top:2.2rem;border-top:1px solid var(--rule);padding-top:1rem}
 figure{margin:1rem 0}figcaption,small{font-size:.85rem}svg{display:block;max-width:100%;height:auto}
 .narrow{display:none}@media screen and (max-width:880px){.wide{display:none}.narrow{display:block}}
 @media print{details>*{display:block}details::details-content{content-visibility:visible}}
@@ -62,6 +68,12 @@ figure{margin:1rem 0}figcaption,small{font-size:.85rem}svg{display:block;max-wid
 th,td{padding:.15rem .5rem;text-align:right;border-bottom:1px solid var(--rule);vertical-align:top}
 th[scope=row],.runs td{text-align:left;font-weight:normal}summary{cursor:pointer;margin:.4rem 0}
 code{background:var(--soft);overflow-wrap:anywhere}"""
+
+
+def asked(taken):
+    """Where a report's question stands in QUESTIONS, and the report under it."""
+    places = [(nth, names.index(taken["benchmark"])) for nth, (_, names) in enumerate(QUESTIONS) if taken["benchmark"] in names]
+    return places[0] if places else (len(QUESTIONS) - 1, 0)
 
 
 # ---- figures -------------------------------------------------------------------------------------
@@ -236,7 +248,7 @@ def run(name, origin, taken):
 
 def section(name, taken, nth, drawn):
     sheet = taken["sheets"][nth]
-    out = [f"<section><h2>{html.escape(sheet['title'])}</h2>"]
+    out = [f"<section><h3>{html.escape(sheet['title'])}</h3>"]
     out += [f"<p class=\"verdict\">{html.escape(text)}</p>" for text in says(sheet)]
     for _, kind, caption, svgs in drawn:
         both = "".join(f"<div class=\"{width}\">{svg}</div>" for width, svg in svgs.items())
@@ -256,12 +268,17 @@ def page(documents, drawn):
     head = ["<h1>prezero: memory that is already zero when a program asks for it</h1>"]
     head += [f"<p><strong>Interrupted: incomplete.</strong> ({partial})</p>"] if partial else []
     head += [] if plt else ["<p>Without pictures: this Python has no matplotlib.</p>"]
-    head.append("<p>Below, x is prezero's speed-up over the named other: above 1 is better.</p><ul>")
-    head += [f"<li>{text}</li>" for name, _, taken in documents for text in verdict(name, taken)]
-    head += ["</ul>", *dict.fromkeys(f"<p><small>{html.escape(machine(taken))}</small></p>" for *_, taken in documents)]
+    head.append("<p>Below, x is prezero's speed-up over the named other: above 1 is better.</p>")
+    for nth, (question, _) in enumerate(QUESTIONS):
+        of = [text for name, _, taken in documents if asked(taken)[0] == nth for text in verdict(name, taken)]
+        head += [f"<p><a href=\"#q{nth}\">{question}</a></p><ul>", *(f"<li>{text}</li>" for text in of), "</ul>"] if of else []
+    head += [*dict.fromkeys(f"<p><small>{html.escape(machine(taken))}</small></p>" for *_, taken in documents)]
     head.append("<details><summary>How each was taken</summary><div class=\"scroll\"><table class=\"runs\">")
     head += [run(*document) for document in documents] + ["</table></div></details>"]
-    body = [section(name, taken, nth, drawn[name, nth]) for name, _, taken in documents for nth in range(len(taken["sheets"]))]
+    body = []
+    for at, (question, _) in enumerate(QUESTIONS):
+        of = [section(name, taken, nth, drawn[name, nth]) for name, _, taken in documents if asked(taken)[0] == at for nth in range(len(taken["sheets"]))]
+        body += [f"<h2 id=\"q{at}\">{question}</h2>", *of] if of else []
     body.append(f"<section><h2>Everything, as it was measured</h2><p>In tables: {html.escape(MARKS)}. Each number says in its "
                 "<code>data-at</code> where in this JSON it stands.</p>")
     for name, _, taken in documents:
@@ -314,7 +331,7 @@ def report(args):
     if not taken:
         sys.exit("prezero: bench: nothing was measured, or kept there")
     documents, seen = [], {}
-    for origin, each in taken:
+    for origin, each in sorted(taken, key=lambda one: asked(one[1])):
         seen[each["benchmark"]] = seen.get(each["benchmark"], 0) + 1
         nth = seen[each["benchmark"]]
         documents.append((each["benchmark"] + (f"-{nth}" if nth > 1 else ""), origin, each))
@@ -373,7 +390,7 @@ def kept_last(folder):
             for taken in kept["reports"]:
                 if taken["taken_s"] >= last.get(taken["benchmark"], (0, 0, {"taken_s": 0}))[2]["taken_s"]:
                     last[taken["benchmark"]] = kept, file, taken
-        yield place, [last[name] for name in sorted(last)]
+        yield place, sorted(last.values(), key=lambda each: asked(each[2]))
 
 
 def index(folder):
@@ -385,7 +402,7 @@ def index(folder):
             out.append(f"### {taken['benchmark']}: {kept['date']}, [{kept['commit']}]({file.relative_to(folder)})\n\n`{taken['command']}`\n")
             out += [] if taken["complete"] else ["It was interrupted.\n"]
             out += [f"{note}\n" for note in taken["notes"]]
-            for sheet in taken["sheets"]:
+            for sheet in filter(says, taken["sheets"]):
                 lines = [line for line in says(sheet) if not line.endswith(tuple(f": {word}" for word in SHORT))]
                 for word in SHORT:
                     of = dict.fromkeys(line[:-len(word) - 2] for line in says(sheet) if line.endswith(f": {word}"))
@@ -424,6 +441,8 @@ def keep(folder, taken, commit):
         near = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.is_dir())
         told = subprocess.run(["git", "-C", near, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True)
         commit = told.stdout.strip() or sys.exit(f"prezero: bench: {near}: no repository; give --commit NAME")
+    if taken["machine"]["load"] > QUIET:
+        sys.exit(f"prezero: bench: {taken['benchmark']}: not kept, since the load was {taken['machine']['load']} when it began: take it again at {QUIET} or less")
     taken = short(taken)
     taken["command"] = re.sub(r" --json(?: (?!-)\S+)?", "", taken["command"])
     words = re.split(r"[^a-z0-9.]", taken["machine"]["cpu"].lower())

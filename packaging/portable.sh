@@ -3,7 +3,7 @@
 # linked by zig, which has the names of each glibc; libraries ask for no name after 2.17, whatever links them.
 #   packaging/portable.sh PROGRAMS|all [ARCH]     x86_64 or aarch64 [this machine's]; prints three folders: programs,
 #                                                 libraries, and the programs that run here
-# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`, and gcc-aarch64-linux-gnu.
+# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`, and Debian's crossbuild-essential-arm64.
 set -eu
 cd "$(dirname "$0")/.."
 here=$(uname -m)
@@ -18,7 +18,9 @@ esac
 target=$machine-unknown-linux-gnu
 if [ "$machine" != "$here" ]; then
     rustc --print target-libdir --target "$target" | xargs ls >/dev/null 2>&1 || lacks="rustup target add $target"
-    command -v "$machine-linux-gnu-gcc" >/dev/null || lacks="apt-get install gcc-$(echo "$machine" | tr _ -)-linux-gnu"
+    # The compiler comes without the C library that it links with.
+    echo 'int main(void) { return 0; }' | "$machine-linux-gnu-gcc" -x c -o /dev/null - 2>/dev/null ||
+        lacks="apt-get install crossbuild-essential-$(echo "$machine" | sed 's/x86_64/amd64/; s/aarch64/arm64/')"
     [ -z "${lacks-}" ] || { echo "portable: $machine: $lacks" >&2 && exit 1; }
 fi
 tools=target/wheel/tools

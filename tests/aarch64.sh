@@ -2,7 +2,7 @@
 # aarch64 under emulation: unit tests, and programs of C and Python with prezero in front of them.
 #   tests/aarch64.sh            what is built here: unit tests of the core, the command, the library, programs in C
 #   tests/aarch64.sh --python   Debian's Python for arm64, too
-# Needs gcc-aarch64-linux-gnu, qemu-user-static and `rustup target add aarch64-unknown-linux-gnu`; the second root, mmdebstrap
+# Needs crossbuild-essential-arm64, qemu-user-static and `rustup target add aarch64-unknown-linux-gnu`; the second root, mmdebstrap
 # and Debian's packages.
 # Emulation shows that programs run and what they print. Its times mean nothing.
 set -eu
@@ -18,7 +18,7 @@ fail() {
     exit 1
 }
 . tests/common/aarch64.sh
-command -v aarch64-linux-gnu-gcc >/dev/null || left_out "no aarch64-linux-gnu-gcc (apt-get install gcc-aarch64-linux-gnu)"
+{ command -v aarch64-linux-gnu-gcc >/dev/null && [ -e $libraries/lib/crti.o ]; } || left_out "no C for arm64 (apt-get install crossbuild-essential-arm64)"
 [ -d "$(rustc --print sysroot)/lib/rustlib/$arm" ] || left_out "no Rust for $arm (rustup target add $arm)"
 
 dir=$(mktemp -d)

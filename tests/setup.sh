@@ -97,6 +97,7 @@ long qemu-system-x86 command qemu-system-x86_64
 long linux-image-cloud-amd64|linux-image-virtual kernel *
 long qemu-system-arm command qemu-system-aarch64
 long gcc-aarch64-linux-gnu command aarch64-linux-gnu-gcc
+long libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/lib/crti.o
 long qemu-user-static|qemu-user command qemu-aarch64-static
 TABLE
 }

@@ -2,7 +2,6 @@
 //!
 //! The command carries the script and gives it what the user asks for.
 
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -66,9 +65,7 @@ impl Page {
         if let Some(folder) = &self.pictures {
             script.arg("--pictures").arg(folder);
         }
-        if self.quick {
-            script.arg("--quick");
-        }
+        script.args(self.quick.then_some("--quick"));
         // What the benchmarks add to the load is not others'.
         script.env(machine::LOAD_VARIABLE, machine::load().to_string());
         script.arg("--bench").arg(std::env::current_exe()?).args(&self.from);
@@ -85,9 +82,7 @@ impl Results {
         if let Some(commit) = &self.commit {
             script.arg("--commit").arg(commit);
         }
-        if self.check {
-            script.arg("--check");
-        }
+        script.args(self.check.then_some("--check"));
         Err(script.exec()).context("python3 is not here; apt-get install python3")
     }
 }
@@ -100,9 +95,7 @@ pub fn keep(folder: &Path, taken: &Taken) -> Result<()> {
     let mut script = script(None);
     script.arg("results").arg("--folder").arg(folder).arg("/dev/stdin").stdin(Stdio::piped());
     let mut child = script.spawn().context("python3 is not here; apt-get install python3")?;
-    let mut input = child.stdin.take().context("a pipe")?;
-    input.write_all(serde_json::to_string(taken)?.as_bytes())?;
-    drop(input);
+    serde_json::to_writer(child.stdin.take().context("a pipe")?, taken)?;
     ensure!(child.wait()?.success(), "the figures were not kept");
     Ok(())
 }
@@ -111,12 +104,11 @@ pub fn keep(folder: &Path, taken: &Taken) -> Result<()> {
 fn script(python: Option<&Path>) -> Command {
     let known = [Path::new("python3"), Path::new(".venv/bin/python3")];
     let draws = |python: &&Path| {
-        let import =
-            Command::new(python).args(["-c", "import matplotlib"]).stderr(Stdio::null()).status();
-        import.is_ok_and(|status| status.success())
+        let import = python.to_str().map(|it| machine::output(it, &["-c", "import matplotlib"]));
+        import.flatten().is_some()
     };
     let python = python.or_else(|| known.into_iter().find(draws)).unwrap_or(known[0]);
     let mut command = Command::new(python);
-    command.args(["-c", SCRIPT]);
+    command.args(["-c", SCRIPT]).env("PREZERO_BENCH_QUIET", machine::QUIET.to_string());
     command
 }

@@ -5,7 +5,13 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_prezero-bench")).args(arguments).output().unwrap()
+    loaded("0.1", arguments)
+}
+
+/// On a machine with that load before.
+fn loaded(load: &str, arguments: &[&str]) -> Output {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_prezero-bench"));
+    bench.env("PREZERO_BENCH_LOAD", load).args(arguments).output().unwrap()
 }
 
 fn report(arguments: &[&str]) -> Value {
@@ -163,6 +169,21 @@ fn figures_are_kept_and_indexed() {
     assert!(index.contains("### ablate: ") && index.contains("[abc1234]("), "{index}");
     let check = || bench(&["results", "--folder", folder, "--check"]);
     assert!(check().status.success());
+
+    let before = bench(&["busy", "--only", "nothing", "--keep", folder]);
+    assert_eq!(before.status.code(), Some(2), "a quiet machine measures: {before:?}");
+    let before = loaded("0.6", &["ablate", "--plan", "--keep", folder]);
+    assert_eq!(
+        before.status.code(),
+        Some(2),
+        "a busy machine measures what is not kept: {before:?}"
+    );
+    let taken = loaded("0.6", &["ablate", "--plan", "--json", &file]);
+    assert!(taken.status.success(), "{taken:?}");
+    let keep = bench(&["results", "--folder", folder, "--commit", "def5678", &file]);
+    assert_eq!(keep.status.code(), Some(1), "what has no verdict is kept: {keep:?}");
+    assert!(check().status.success(), "the refused file has changed something");
+
     std::fs::write(format!("{folder}/README.md"), "something else").unwrap();
     assert_eq!(check().status.code(), Some(1));
     let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results");

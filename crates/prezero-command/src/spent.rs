@@ -30,6 +30,16 @@ impl Spent {
     }
 }
 
+/// Idle time of all CPUs and all of their time since the machine began, in ticks.
+pub fn cpu_times() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    // A guest's time is a part of user time.
+    let fields: Vec<f64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
+    let idle = fields.get(3).unwrap_or(&0.0) + fields.get(4).unwrap_or(&0.0);
+    (idle, fields.iter().sum())
+}
+
 /// A program that runs.
 #[derive(Debug)]
 pub struct Started {

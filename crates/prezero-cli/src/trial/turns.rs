@@ -12,7 +12,7 @@ use super::plan::{Bound, Ended, FEW, Plan};
 use super::verdict::{Asked, Seen, Times};
 use super::way::{WAYS, Way};
 use prezero_command::outcome::Interrupted;
-use prezero_command::spent::Spent;
+use prezero_command::spent::{Spent, cpu_times};
 use prezero_host::samples::{Change, median};
 
 /// The turns from which on their noise may end them, and how small it must be.
@@ -281,16 +281,6 @@ fn say(line: &str) {
     if std::io::stderr().is_terminal() {
         prezero_sys::say::complain(&format!("\r\x1b[K{line}"));
     }
-}
-
-/// Idle time of all CPUs and all of their time since the machine began, in ticks.
-fn cpu_times() -> (f64, f64) {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
-    // A guest's time is a part of user time.
-    let fields: Vec<f64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
-    let idle = fields.get(3).unwrap_or(&0.0) + fields.get(4).unwrap_or(&0.0);
-    (idle, fields.iter().sum())
 }
 
 /// A run that took this, for tests.
