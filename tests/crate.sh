@@ -15,6 +15,9 @@ fail() {
 }
 . tests/common/blocks.sh
 . tests/common/until.sh
+# licensed FOLDER: a crate that others get has its licences with it.
+licensed() { for file in LICENSE-MIT LICENSE-APACHE REUSE.toml; do [ -s "$1/$file" ] || fail "$1 has no $file"; done; }
+for each in $(grep -L '^publish = false' crates/*/Cargo.toml); do licensed "${each%/*}"; done
 export CARGO_TARGET_DIR="$top/target/doors"
 mkdir -p "$dir/user/src"
 cat >"$dir/user/Cargo.toml" <<TOML
@@ -32,7 +35,7 @@ if [ -d "${1-}" ]; then
     for each in "$1"/*.crate; do
         tar -xf "$each" -C "$dir"
         name=$(basename "$each" .crate)
-        for file in LICENSE-MIT LICENSE-APACHE REUSE.toml; do [ -s "$dir/$name/$file" ] || fail "$name has no $file"; done
+        licensed "$dir/$name"
         grep -qx 'license = "MIT OR Apache-2.0"' "$dir/$name/Cargo.toml" || fail "$name says no licence"
     done
     version=$(packaging/about.sh version)
