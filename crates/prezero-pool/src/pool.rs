@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use prezero_sys::birth;
 use prezero_sys::memory::{Errno, GRAIN};
-use prezero_sys::thread::unhandled;
+use prezero_sys::thread::Unheard;
 
 use crate::bits::Held;
 use crate::memory::Memory;
@@ -42,10 +42,10 @@ impl Pool {
         let all = slots.checked_add(1).filter(|&all| slots > 0 && all <= u32::MAX as usize);
         let all = all.ok_or(Errno::INVAL)?;
         let slots = Arc::new(Slots::new(Memory::new(all, bytes, guard)?, all));
-        let its = slots.clone();
+        let (_unheard, its) = (Unheard::for_a_thread(), slots.clone());
         let thread = thread::Builder::new().name("prezero-pool".into()).stack_size(STACK);
         // Without a thread each `take` clears for itself.
-        let thread = unhandled(|| thread.spawn(move || scrubd::run(&its)).ok()).ok().flatten();
+        let thread = thread.spawn(move || scrubd::run(&its)).ok();
         Ok(Pool { slots, thread: thread.map(|thread| (thread, birth::current())) })
     }
 

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn prezero_free_zeroed(ptr: *mut c_void) {
 /// `buffer` takes `size` bytes, or `size` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prezero_stats_json(buffer: *mut c_char, size: usize) -> c_int {
-    let errno = Errno::save();
+    let (errno, _floats) = (Errno::save(), prezero_sys::thread::Floats::defaults());
     let snapshot = process::ready().map(Heap::snapshot).unwrap_or_default();
     let mut text = Cut { buffer: buffer.cast(), room: size.saturating_sub(1), len: 0 };
     let _ = prezero_report::write_json(&snapshot, &Default::default(), &mut text);

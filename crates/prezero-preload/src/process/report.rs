@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use prezero_core::{Heap, Snapshot, StatsSink};
-use prezero_sys::{birth, sandbox};
+use prezero_sys::{birth, process::id, sandbox, thread::Floats};
 
 use super::{env, tree};
 use crate::compat::errno::Errno;
@@ -76,7 +76,7 @@ pub extern "C" fn write_once() {
     if reporter == 0 || sandbox::is_confined() || birth::is_guest() {
         return;
     }
-    let own = prezero_sys::process::id().cast_signed();
+    let (own, _floats) = (id().cast_signed(), Floats::defaults());
     if !is_reporter() && !each_reports() {
         tree::end();
         return;

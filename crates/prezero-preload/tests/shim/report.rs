@@ -7,12 +7,16 @@ use crate::run::{HERE, bare, compile, describe, ends, shim, shimmed, text};
 
 /// Runs a command as `prezero run` does: `PREZERO_PID` names the process that reports.
 fn started(arguments: &str, stats: &str) -> Output {
+    runs(compile("start_main.c", &[]), arguments, stats)
+}
+
+fn runs(program: PathBuf, arguments: &str, stats: &str) -> Output {
     let mut command: Command = bare("sh");
     command
         .arg("-c")
         .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {arguments}"))
         .env("SHIM", shim())
-        .env("PROGRAM", compile("start_main.c", &[]))
+        .env("PROGRAM", program)
         .env("PREZERO_STATS", stats)
         .current_dir(HERE);
     ends(&mut command)
@@ -39,6 +43,19 @@ fn no_report_without_prezero_run_or_when_turned_off() {
     let output = ends(&mut shimmed(compile("start_main.c", &[])));
     assert_eq!(text(&output.stderr), "", "nobody was named to report");
     assert_eq!(text(&started("", "off").stderr), "");
+}
+
+#[test]
+fn floats_of_the_program_are_left_alone() {
+    for (traps, stats) in [("traps", "summary"), ("traps", "-"), ("flags", "summary")] {
+        let output = runs(compile("report_floats.c", &["-Wl,--no-as-needed", "-lm"]), traps, stats);
+        assert_eq!(text(&output.stdout), "good\n", "{traps}: {}", describe(&output));
+        assert!(
+            output.status.success() && text(&output.stderr).len() > 100,
+            "{traps}: {}",
+            describe(&output)
+        );
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
+use super::Unheard;
+
 /// What [`spawn_detached`] and each [`Spawner`](super::Spawner) start.
 pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
@@ -31,30 +33,12 @@ pub unsafe fn spawn_detached(stack: usize, entry: Entry, arg: *mut c_void) -> Re
                 check(libc::pthread_attr_setdetachstate(attributes, detached))
             })
             .and_then(|()| {
-                let mut thread = MaybeUninit::uninit();
-                let create = || libc::pthread_create(thread.as_mut_ptr(), attributes, entry, arg);
-                check(unhandled(create)?)
+                let (mut thread, _unheard) = (MaybeUninit::uninit(), Unheard::for_a_thread());
+                check(libc::pthread_create(thread.as_mut_ptr(), attributes, entry, arg))
             });
         libc::pthread_attr_destroy(attributes);
         *libc::__errno_location() = errno;
         started
-    }
-}
-
-/// Makes a thread while no handler of the program runs on this one: the new thread inherits that.
-///
-/// # Errors
-/// The error number where the kernel refuses to block signals; `make` was not called.
-pub fn unhandled<T>(make: impl FnOnce() -> T) -> Result<T, i32> {
-    let mut all = MaybeUninit::uninit();
-    let mut before = MaybeUninit::uninit();
-    // SAFETY: filled before they are read. libc keeps its own signals unblocked.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        check(libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()))?;
-        let made = make();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        Ok(made)
     }
 }
 

@@ -1,11 +1,13 @@
-//! Every signal blocked on the calling thread, for a moment.
+//! Every signal blocked on the calling thread, for a moment, and floats that raise none.
 
+use super::Floats;
 use crate::raw;
 
-/// Undone on drop.
+/// Undone on drop. A thread that is made meanwhile inherits both.
 #[derive(Debug)]
 pub struct Unheard {
     before: u64,
+    _floats: Floats,
     thread: std::marker::PhantomData<*mut u8>,
 }
 
@@ -13,7 +15,18 @@ impl Unheard {
     /// Blocks them all, those of the thread library included: the raw call, because libc's leaves
     /// those out.
     pub fn new() -> Unheard {
-        Unheard { before: set_mask(u64::MAX), thread: std::marker::PhantomData }
+        Unheard::to(u64::MAX)
+    }
+
+    /// For a thread that libc makes meanwhile: it hears those of the thread library, 32 to 34 (`setuid` in all threads,
+    /// cancellation).
+    pub fn for_a_thread() -> Unheard {
+        Unheard::to(!(7 << 31))
+    }
+
+    fn to(mask: u64) -> Unheard {
+        let (before, _floats) = (set_mask(mask), Floats::defaults());
+        Unheard { before, _floats, thread: std::marker::PhantomData }
     }
 }
 
