@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    /// Flags and traps of the program's are as before, whatever floats were used meanwhile, and the thread has none of them.
+    /// Flags, traps and rounding stay the program's, whatever floats are used meanwhile.
     #[test]
     fn floats_of_ours_are_not_the_programs() {
         let own = exchange(DEFAULTS);
