@@ -17,6 +17,7 @@
  *   read       all of it read into transparent huge pages             (Cloud Hypervisor, once)
  *   sparse     the same without its holes                             (Cloud Hypervisor, memory_restore_mode=copy)
  *   huge       the same into pages of the hugetlb pool
+ *   daemon     the same into a memfd, which then is the guest's       (Cloud Hypervisor's offload_daemon)
  *   lazy       userfaultfd: a page when it is touched                 (Firecracker's example of a handler)
  *   uffd       the same, and a second thread copies ahead             (Cloud Hypervisor, ondemand)
  *   uffd-huge  the same with pages of the hugetlb pool
@@ -416,6 +417,24 @@ static void leased(void)
 		fail("the lease cannot be mapped");
 }
 
+/* A file of memory, as Cloud Hypervisor's offload_daemon makes it, in steps through a buffer. */
+static void made_by_daemon(void)
+{
+	static char piece[STEP];
+
+	guest.memfd = memfd_create("guest", MFD_CLOEXEC);
+	if (guest.memfd < 0 || ftruncate(guest.memfd, image.bytes))
+		fail("no memfd");
+	for (size_t i = 0; i < image.stretches; i++)
+		for (size_t at = image.data[i].from, bytes; at < image.data[i].to; at += bytes) {
+			bytes = image.data[i].to - at < STEP ? image.data[i].to - at : STEP;
+			read_into(piece, at, bytes);
+			if (pwrite(guest.memfd, piece, bytes, at) != (ssize_t)bytes)
+				fail("the memfd cannot be written");
+		}
+	guest.at = mapped(image.bytes, MAP_SHARED, guest.memfd);
+}
+
 static void restore(const char *way)
 {
 	int uffd = !strncmp(way, "uffd", 4) || !strcmp(way, "lazy"), of_lease = !strncmp(way, "lease", 5);
@@ -425,6 +444,8 @@ static void restore(const char *way)
 		guest.at = mapped(image.bytes, MAP_PRIVATE | (way[0] == 'p' ? MAP_POPULATE : 0), image.file);
 	else if (of_lease)
 		leased();
+	else if (!strcmp(way, "daemon"))
+		made_by_daemon();
 	else
 		own(strstr(way, "huge") != NULL, 0);
 	if (!strcmp(way, "read") || !strcmp(way, "sparse"))
@@ -435,7 +456,7 @@ static void restore(const char *way)
 		read_data(guest.at, 0, image.bytes);
 	else if (uffd || !strcmp(way, "lease-uffd"))
 		serve(strcmp(way, "lazy"));
-	else if (!guest.at || (strcmp(way, "map") && strcmp(way, "populate")))
+	else if (strcmp(way, "map") && strcmp(way, "populate") && strcmp(way, "daemon"))
 		fail("no such way");
 }
 
