@@ -134,11 +134,10 @@ impl Stage<'_> {
         report: &mut Report,
         account: &mut Costs,
     ) -> Result<Option<Vec<Vec<Run>>>> {
-        let scratch = Scratch::new()?;
-        let brokers = brokers(planned, &scratch, &mut report.notes)?;
+        let scratch = &Scratch::new()?;
+        let brokers = brokers(planned, scratch, &mut report.notes)?;
         let Planned { row, ways, runs, keep, .. } = &*planned;
-        let prints = !figures.iter().all(said::is_spent);
-        let (name, scratch) = (self.name, &scratch);
+        let (name, prints) = (self.name, !figures.iter().all(said::is_spent));
         let contest = |stats| Contest { name, ways, stats, prints, scratch };
         let once = |contest: &Contest<'_>, which: usize| {
             step(&format!("{name}: {} under {}", row.of.join(" "), ways[which].name))?;
