@@ -359,7 +359,7 @@ static void serve(int ahead)
 	struct uffdio_api api = { .api = UFFD_API };
 
 	widen(guest.huge || is_lease() ? HUGE_BYTES : guest.unit);
-	guest.uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	guest.uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	if (guest.uffd < 0 || ioctl(guest.uffd, UFFDIO_API, &api))
 		fail("userfaultfd");
 	for (size_t i = 0; i < image.stretches; i++) {
