@@ -9,7 +9,7 @@
  * touched in random order, DENSE in each 2 MiB that are touched: the guest's first answer. When nothing is copied any more
  * the rest is touched.
  *
- * Of five first pages four are read, of those with data one in four is written, and one is a hole's and written. Each page
+ * Of five first pages four have data, and one in four of these is written. The fifth is of a hole, and is written. Each page
  * is compared with the image. Cold: the image is not in the page cache. Ways:
  *
  *   map        the image, mapped privately                            (Firecracker's file backend)
@@ -76,7 +76,7 @@ static struct {
 	struct stretch *data;
 } image;
 
-/* A guest's memory; `memfd` is a lease. `unit` is what is copied at once. */
+/* A guest's memory, in a memfd or not; `unit` is what is copied at once. */
 static struct {
 	char *at;
 	int memfd, uffd, huge;
@@ -253,7 +253,7 @@ static void read_data(char *to, size_t from, size_t bytes)
 
 /* ---- the handler: a process with a thread for what is touched, and one that copies ahead ---- */
 
-static int is_lease(void)
+static int is_memfd(void)
 {
 	return guest.memfd >= 0;
 }
@@ -266,8 +266,8 @@ static void place(size_t at, size_t bytes)
 	while (at < end) {
 		struct uffdio_copy copy = { (uintptr_t)guest.at + at, (uintptr_t)source + at, end - at, 0, 0 };
 		struct uffdio_continue map = { { (uintptr_t)guest.at + at, end - at }, 0, 0 };
-		int failed = is_lease() ? ioctl(guest.uffd, UFFDIO_CONTINUE, &map) : ioctl(guest.uffd, UFFDIO_COPY, &copy);
-		int64_t placed = is_lease() ? map.mapped : copy.copy;
+		int failed = is_memfd() ? ioctl(guest.uffd, UFFDIO_CONTINUE, &map) : ioctl(guest.uffd, UFFDIO_COPY, &copy);
+		int64_t placed = is_memfd() ? map.mapped : copy.copy;
 
 		if (failed && placed == -EEXIST)
 			placed = least;
@@ -286,7 +286,7 @@ static void copy_unit(size_t nth)
 
 	if (!atomic_compare_exchange_strong(&shared->state[nth], &waits, BUSY))
 		return;
-	if (is_lease()) {
+	if (is_memfd()) {
 		read_data(guest.at + at, at, guest.unit);
 	} else {
 		/* Else it is read while the guest's address space is locked. */
@@ -345,7 +345,7 @@ static void handle(int ahead)
 		nth = (message.arg.pagefault.address - (uintptr_t)guest.at) / guest.unit;
 		copy_unit(nth);
 		await(nth);
-		if (is_lease())
+		if (is_memfd())
 			place(nth * guest.unit, guest.unit);
 		/* It may have been there before the guest waited. */
 		range.start = (uintptr_t)guest.at + nth * guest.unit;
@@ -358,12 +358,12 @@ static void serve(int ahead)
 	size_t units = image.bytes / guest.unit;
 	struct uffdio_api api = { .api = UFFD_API };
 
-	widen(guest.huge || is_lease() ? HUGE_BYTES : guest.unit);
+	widen(guest.huge || is_memfd() ? HUGE_BYTES : guest.unit);
 	guest.uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	if (guest.uffd < 0 || ioctl(guest.uffd, UFFDIO_API, &api))
 		fail("userfaultfd");
 	for (size_t i = 0; i < image.stretches; i++) {
-		struct uffdio_register range = { .mode = is_lease() ? UFFDIO_REGISTER_MODE_MINOR : UFFDIO_REGISTER_MODE_MISSING };
+		struct uffdio_register range = { .mode = is_memfd() ? UFFDIO_REGISTER_MODE_MINOR : UFFDIO_REGISTER_MODE_MISSING };
 
 		range.range.start = (uintptr_t)guest.at + image.data[i].from;
 		range.range.len = image.data[i].to - image.data[i].from;
@@ -376,6 +376,8 @@ static void serve(int ahead)
 	handler = fork();
 	if (!handler)
 		handle(ahead);
+	/* With the handler the last descriptor ends, and no touch waits for ever. */
+	close(guest.uffd);
 }
 
 /* ---- ways ---- */
@@ -389,10 +391,10 @@ static char *mapped(size_t bytes, int flags, int file)
 	return at;
 }
 
-static void own(int huge, int flags)
+static void own(int huge)
 {
 	size_t room = huge ? 0 : HUGE_BYTES;
-	char *at = mapped(image.bytes + room, flags | MAP_PRIVATE | MAP_ANONYMOUS | (huge ? MAP_HUGETLB : 0), -1);
+	char *at = mapped(image.bytes + room, MAP_PRIVATE | MAP_ANONYMOUS | (huge ? MAP_HUGETLB : 0), -1);
 
 	guest.at = (char *)(((uintptr_t)at + room) / HUGE_BYTES * HUGE_BYTES);
 	guest.huge = huge;
@@ -447,7 +449,7 @@ static void restore(const char *way)
 	else if (!strcmp(way, "daemon"))
 		made_by_daemon();
 	else
-		own(strstr(way, "huge") != NULL, 0);
+		own(strstr(way, "huge") != NULL);
 	if (!strcmp(way, "read") || !strcmp(way, "sparse"))
 		madvise(guest.at, image.bytes, MADV_HUGEPAGE);
 	if (!strcmp(way, "read"))
@@ -513,11 +515,11 @@ static double own_mib(void)
 	struct stat info;
 
 	while (kernel && fgets(line, sizeof(line), kernel))
-		if (sscanf(line, "Anonymous: %lu", &kib) == 1 || (!is_lease() && sscanf(line, "Private_Hugetlb: %lu", &kib) == 1))
+		if (sscanf(line, "Anonymous: %lu", &kib) == 1 || (!is_memfd() && sscanf(line, "Private_Hugetlb: %lu", &kib) == 1))
 			sum += kib;
 	if (kernel)
 		fclose(kernel);
-	if (is_lease() && !fstat(guest.memfd, &info))
+	if (is_memfd() && !fstat(guest.memfd, &info))
 		sum += info.st_blocks / 2;
 	return (double)sum / 1024;
 }
@@ -536,6 +538,7 @@ static void run(const char *way, size_t percent, size_t dense)
 	uint64_t *took = malloc((many + 1) * sizeof(*took)), began, answered, settled, after, ended, cpu, cpu_settled;
 	double mib;
 
+	random_state = MAGIC;
 	page_kind = calloc(pages, 1);
 	for (size_t i = 0; i < image.stretches; i++)
 		memset(page_kind + image.data[i].from / PAGE, DATA, (image.data[i].to - image.data[i].from) / PAGE);
@@ -554,8 +557,11 @@ static void run(const char *way, size_t percent, size_t dense)
 	for (size_t i = 0; i < found; i++)
 		took[i] = touch(first[i]);
 	answered = now();
-	while (shared && !shared->done)
+	while (shared && !shared->done) {
+		if (waitpid(handler, NULL, WNOHANG))
+			fail("the handler ended");
 		usleep(200);
+	}
 	settled = now();
 	cpu_settled = cpu_ns() - cpu;
 	mib = own_mib();
