@@ -21,6 +21,7 @@
  *   lazy       userfaultfd: a page when it is touched                 (Firecracker's example of a handler)
  *   uffd       the same, and a second thread copies ahead             (Cloud Hypervisor, ondemand)
  *   uffd-huge  the same with pages of the hugetlb pool
+ *   uffd-memfd the same of one's own shared huge pages, filled through a second mapping
  *   lease      a lease of prezerod, into which all but the holes is read
  *   lease-uffd the same while the guest runs: what is touched comes first
  *
@@ -363,8 +364,10 @@ static void serve(int ahead)
 	if (guest.uffd < 0 || ioctl(guest.uffd, UFFDIO_API, &api))
 		fail("userfaultfd");
 	for (size_t i = 0; i < image.stretches; i++) {
-		struct uffdio_register range = { .mode = is_memfd() ? UFFDIO_REGISTER_MODE_MINOR : UFFDIO_REGISTER_MODE_MISSING };
+		struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
 
+		if (is_memfd())
+			range.mode |= UFFDIO_REGISTER_MODE_MINOR;
 		range.range.start = (uintptr_t)guest.at + image.data[i].from;
 		range.range.len = image.data[i].to - image.data[i].from;
 		if (ioctl(guest.uffd, UFFDIO_REGISTER, &range))
@@ -401,6 +404,16 @@ static void own(int huge)
 	guest.unit = huge ? HUGE_BYTES : AROUND;
 }
 
+static void own_memfd(unsigned flags)
+{
+	guest.memfd = memfd_create("guest", MFD_CLOEXEC | flags);
+	if (guest.memfd < 0 || ftruncate(guest.memfd, image.bytes))
+		fail("no memfd");
+	guest.huge = flags & MFD_HUGETLB;
+	guest.unit = guest.huge ? HUGE_BYTES : AROUND;
+	guest.at = mapped(image.bytes, MAP_SHARED, guest.memfd);
+}
+
 static void leased(void)
 {
 	struct prezero_lease lease;
@@ -424,9 +437,7 @@ static void made_by_daemon(void)
 {
 	static char piece[STEP];
 
-	guest.memfd = memfd_create("guest", MFD_CLOEXEC);
-	if (guest.memfd < 0 || ftruncate(guest.memfd, image.bytes))
-		fail("no memfd");
+	own_memfd(0);
 	for (size_t i = 0; i < image.stretches; i++)
 		for (size_t at = image.data[i].from, bytes; at < image.data[i].to; at += bytes) {
 			bytes = image.data[i].to - at < STEP ? image.data[i].to - at : STEP;
@@ -434,7 +445,6 @@ static void made_by_daemon(void)
 			if (pwrite(guest.memfd, piece, bytes, at) != (ssize_t)bytes)
 				fail("the memfd cannot be written");
 		}
-	guest.at = mapped(image.bytes, MAP_SHARED, guest.memfd);
 }
 
 static void restore(const char *way)
@@ -448,6 +458,8 @@ static void restore(const char *way)
 		leased();
 	else if (!strcmp(way, "daemon"))
 		made_by_daemon();
+	else if (!strcmp(way, "uffd-memfd"))
+		own_memfd(MFD_HUGETLB);
 	else
 		own(strstr(way, "huge") != NULL);
 	if (!strcmp(way, "read") || !strcmp(way, "sparse"))
@@ -591,7 +603,7 @@ int main(int argc, char **argv)
 	image.path = argv[1];
 	open_image(bytes, strtoull(argv[3], NULL, 10), !strcmp(argv[4], "cold"));
 	warm(2 * bytes, 0);
-	if (strstr(argv[7], "huge"))
+	if (strstr(argv[7], "huge") || !strcmp(argv[7], "uffd-memfd"))
 		warm(bytes, MAP_HUGETLB);
 	run(argv[7], strtoull(argv[5], NULL, 10), strtoull(argv[6], NULL, 10));
 	return 0;
