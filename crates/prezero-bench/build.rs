@@ -7,7 +7,7 @@ use std::process::Command;
 /// Each is a program: `bench/NAME.c`, in a folder or not, and what it shares with others.
 const WORKERS: &str = "programs/ablate,programs/busy loop,programs/fork,programs/grow,programs/parts loop,\
     programs/single,programs/small,programs/thin,programs/verify,touch loop,pair,disturb,waste,lease,pinned,\
-    seeds/faults,seeds/write,seeds/lmbench,seeds/resident";
+    restore,seeds/faults,seeds/write,seeds/lmbench,seeds/resident";
 
 fn main() {
     let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");

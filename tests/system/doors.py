@@ -8,6 +8,7 @@ FOLDER holds prezero and prezerod. Played are Cloud Hypervisor 54 (vmm/src/memor
 (lib/env_dpdk/init.c, by DPDK's testpmd with the arguments of SPDK). docs/doors.md says the same.
 """
 import ctypes
+import json
 import mmap
 import os
 import subprocess
@@ -40,8 +41,28 @@ def is_zero(memory):
     return memory[:] == bytes(len(memory))
 
 
+def restored(folder):
+    """fill_saved_regions: the image without its holes is read into the zone that the snapshot names."""
+    zone = json.loads((folder / "config.json").read_text())["memory"]["zones"][0]
+    memory = mmap.mmap(os.open(zone["file"], os.O_RDWR), zone["size"], mmap.MAP_SHARED | MAP_NORESERVE)
+    image, at, filled = os.open(folder / "memory-ranges", os.O_RDONLY), 0, 0
+    while at < zone["size"]:
+        try:
+            at = os.lseek(image, at, os.SEEK_DATA)
+        except OSError:
+            break  # No data behind the last hole.
+        end = os.lseek(image, at, os.SEEK_HOLE)
+        filled += os.preadv(image, [memoryview(memory)[at:end]], at)
+        at = end
+    assert filled < zone["size"], "an image without holes"
+    assert memory[:] == os.pread(image, zone["size"], 0), "the guest's memory is not its image"
+    print("cloud-hypervisor: a lease has the snapshot")
+
+
 def cloud_hypervisor(line):
     """memory_zone_get_align_size, open_backing_file and create_ram_region_raw."""
+    if "--restore" in line:
+        return restored(Path(options(line[line.index("--restore") + 1])["source_url"].removeprefix("file://")))
     zone = options(line[line.index("--memory-zone") + 1])
     size, shared = int(zone["size"][:-1]) * MIB, zone["shared"] == "on"
     assert size % max(mmap.PAGESIZE, os.statvfs(zone["file"]).f_bsize) == 0, "MisalignedMemorySize"
@@ -140,12 +161,12 @@ def main():
             for play in PLAYS:
                 os.symlink(Path(__file__).resolve(), f"{place}/{play}")
 
-            def claim(size, program, *words):
-                line = [prezero, "claim", size, "--", f"{place}/{program}", *words]
+            def claim(size, program, *words, path=()):
+                line = [prezero, "claim", size, *path, "--", f"{place}/{program}", *words]
                 return subprocess.run(line, env=environment, text=True, capture_output=True)
 
-            def good(size, program, *words):
-                done = claim(size, program, *words)
+            def good(size, program, *words, path=()):
+                done = claim(size, program, *words, path=path)
                 assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
                 print(f"doors: {done.stdout.strip()}")
 
@@ -154,6 +175,18 @@ def main():
             good("64M", "cloud-hypervisor", *zone[:-1], zone[-1] + ",prefault=on")
             refused = claim("64M", "cloud-hypervisor", *zone[:-1], zone[-1].replace("=on", "=off"))
             assert refused.returncode and "add shared=on" in refused.stderr, refused
+            snapshot, path = Path(place, "snapshot"), ("--path", f"{place}/memory")
+            snapshot.mkdir()
+            zones = [{"id": "m", "size": 64 * MIB, "file": path[1], "shared": True}]
+            (snapshot / "config.json").write_text(json.dumps({"memory": {"size": 0, "zones": zones}}))
+            with open(snapshot / "memory-ranges", "wb") as image:
+                image.truncate(64 * MIB)
+                for at in (0, 3 * MIB, 40 * MIB + 4096):
+                    os.pwrite(image.fileno(), os.urandom(2 * MIB), at)
+            good("64M", "cloud-hypervisor", "--restore", f"source_url=file://{snapshot}", path=path)
+            refused = claim("64M", "cloud-hypervisor", "--restore",
+                            f"source_url=file://{snapshot},memory_restore_mode=ondemand", path=path)
+            assert refused.returncode and "read zeroes" in refused.stderr, refused
             good("62M", "crosvm", "run", "-m", "64", "--file-backed-mapping",
                  f"addr=0x200000,size={62 * MIB},path={{lease}},rw,ram")
             good("8M", "firecracker", "--mem-file", "{lease}")

@@ -1,5 +1,6 @@
 //! `prezero bench` end to end: small grids on real workers.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -99,6 +100,20 @@ fn a_real_program_is_measured_from_outside() {
 
     for name in ["wall", "peak", "CPU"] {
         assert_eq!(figures(&report, 0, "glibc", name).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_guest_is_restored_in_each_way_that_needs_no_pool() {
+    if !Path::new(env!("CARGO_BIN_EXE_prezero-bench")).with_file_name("prezerod").exists() {
+        return println!("left out: restores: prezerod is not built");
+    }
+    let image = ["--sizes", "32M", "--zero", "50", "--cache", "warm", "--runs", "1"];
+    let report = report(&[&["restore"], &image[..]].concat());
+
+    for way in ["map", "populate", "read", "sparse", "daemon", "lazy", "uffd"] {
+        assert_eq!(figures(&report, 0, way, "answer").len(), 1, "{way}");
+        assert_eq!(figures(&report, 0, way, "own").len(), 1, "{way}");
     }
 }
 

@@ -48,15 +48,16 @@ pub fn measure(name: &str, case: &'static Benchmark, options: &Options) -> Resul
     let names = plan::names(case).join(",");
     ensure!(rows().next().is_some(), "--only {only}: no such row; give some of {names}");
     let pages = rows().map(|planned| planned.row.bytes).max().unwrap_or(0) / HUGE;
-    // One lease ready, as much for the rival, and an eighth: a JVM's tables take large pages, too.
-    let reserved = options.reserve.then(|| Reserved::new(2 * pages + pages / 8 + 64));
-    let _reserved = reserved.transpose()?;
+    let of_pool = |way: &&Way| way.said.backing.as_deref() == Some("hugetlb");
+    let leases = rows().map(|row| row.ways.iter().filter(of_pool).count().max(1) as u64).max();
+    // A lease ready for each way, as much for the rival, and an eighth: a JVM's tables take large pages, too.
+    let reserved = (leases.unwrap_or(1) + 1) * pages + pages / 8 + 64;
+    let _reserved = options.reserve.then(|| Reserved::new(reserved)).transpose()?;
     if let Some(size) = &case.warm {
         warm(table::bytes(size)?)?;
     }
     progress::expect(rows().map(|each| each.ways.len() * each.runs).sum());
-    let left_out = plan.notes.clone();
-    report.notes.extend(left_out);
+    report.notes.extend(plan.notes);
     let mut costs = Costs::default();
     let stage = Stage { name, case, options, runs };
     for (sheet, rows) in planned {
@@ -133,11 +134,10 @@ impl Stage<'_> {
         report: &mut Report,
         account: &mut Costs,
     ) -> Result<Option<Vec<Vec<Run>>>> {
-        let scratch = Scratch::new()?;
-        let brokers = brokers(planned, &scratch, &mut report.notes)?;
+        let scratch = &Scratch::new()?;
+        let brokers = brokers(planned, scratch, &mut report.notes)?;
         let Planned { row, ways, runs, keep, .. } = &*planned;
-        let prints = !figures.iter().all(said::is_spent);
-        let (name, scratch) = (self.name, &scratch);
+        let (name, prints) = (self.name, !figures.iter().all(said::is_spent));
         let contest = |stats| Contest { name, ways, stats, prints, scratch };
         let once = |contest: &Contest<'_>, which: usize| {
             step(&format!("{name}: {} under {}", row.of.join(" "), ways[which].name))?;
