@@ -25,6 +25,15 @@ if [ "${deepest%% *}" -gt 4096 ]; then
     exit 1
 fi
 echo "library: the most stack that a function takes, in bytes: $deepest"
+# A program may have told the CPU to raise a signal where a float fits no integer (gfortran -ffpe-trap=invalid), and NumPy
+# warns of it: the library converts none. A compiler does, for the vectors of `1 << n` in a loop.
+for each in "$library" "${library%.so}"_*.so; do
+    if objdump -d --no-show-raw-insn "$each" | grep -E 'cvtt?[ps][sd]2(si|dq)' | grep -m 3 . >&2; then
+        echo "$each converts floats to integers, which may raise signals in the program" >&2
+        exit 1
+    fi
+done
+echo "library: converts no float"
 # A program with an older C library of its own does not start where one of them asks for a version that it lacks.
 for each in "$library" "${library%.so}"_*.so; do
     newest=$(objdump -T "$each" | sed -n 's/.*(\?GLIBC_\([0-9.]*\)[) ].*/\1/p' | sort -Vu | tail -n 1)

@@ -215,7 +215,8 @@ impl Search<'_> {
         let Wanted { pages, align, price, .. } = self.wanted;
         let (map, len) = (self.map, pages / SLICE);
         let step = (align.pages() / SLICE).clamp(1, SLICES);
-        let aligned = (0..SLICES).step_by(step as usize).fold(0, |mask, at| mask | 1 << at);
+        // A slice in so many. No loop of shifts: made of vectors, it sets flags of floating point, which may be signals.
+        let aligned = u32::MAX / (u32::MAX >> (SLICES - step));
         let has = price.summary() | 1 << len.ilog2() | if whole { WHOLE } else { 0 };
         map.with(range, has).filter(|&at| whole || map.summary(at) & WHOLE == 0).try_for_each(
             |at| {
