@@ -215,7 +215,7 @@ impl Search<'_> {
         let Wanted { pages, align, price, .. } = self.wanted;
         let (map, len) = (self.map, pages / SLICE);
         let step = (align.pages() / SLICE).clamp(1, SLICES);
-        // A slice in so many. No loop of shifts: made of vectors, it sets flags of floating point, which may be signals.
+        // Each `step`th slice. A loop of shifts becomes vectors, by way of floats, whose flags may be signals to the program.
         let aligned = u32::MAX / (u32::MAX >> (SLICES - step));
         let has = price.summary() | 1 << len.ilog2() | if whole { WHOLE } else { 0 };
         map.with(range, has).filter(|&at| whole || map.summary(at) & WHOLE == 0).try_for_each(
