@@ -1,6 +1,6 @@
 """Libraries of Python as their pages use them: rounds of one case, without a pause.
 
-    python.py CASE SECONDS
+    python.py CASE SECONDS      a name of CASES, or a way of tensor()
 
 A case makes its data once; a round computes from it, and says a number. The first round does not count. Prints one JSON:
 the median of a round, CPU time and page faults of one (of all threads), and the number, which each round has to find again.
@@ -143,6 +143,19 @@ def embedding():
     return once
 
 
+def tensor(make):
+    """PyTorch: 16 million numbers, of which one in 4096 is written."""
+    import torch
+    ways = {"torch.empty": torch.empty, "torch.zeros": torch.zeros,
+            "torch.from_numpy": lambda n: torch.from_numpy(numpy().zeros(n, dtype="float32"))}
+
+    def once():
+        numbers = ways[make](1 << 24)
+        numbers[::4096] = 1
+        return numbers[::4096].sum()
+    return once
+
+
 def join():
     """pandas: records joined with their keys' names, grouped, pivoted, sorted."""
     np, pd = numpy(), __import__("pandas")
@@ -228,7 +241,8 @@ def random():
 
 def main():
     began = time.perf_counter()
-    once = {case.__name__: case for case in CASES}[sys.argv[1]]()
+    case = {case.__name__: case for case in CASES}.get(sys.argv[1])
+    once = case() if case else tensor(sys.argv[1])
     told = [float(once())]
     start, before, walls = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF), []
     until = time.perf_counter() + float(sys.argv[2])

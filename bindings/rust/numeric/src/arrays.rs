@@ -9,11 +9,11 @@ const BINS: usize = 1 << 18;
 
 fn step(plate: &Array2<f64>) -> Array2<f64> {
     let mut next = Array2::zeros(plate.raw_dim());
-    Zip::from(next.slice_mut(s![1..-1, 1..-1]))
-        .and(plate.slice(s![..-2, 1..-1]))
-        .and(plate.slice(s![2.., 1..-1]))
-        .and(plate.slice(s![1..-1, ..-2]))
-        .and(plate.slice(s![1..-1, 2..]))
+    Zip::from(next.slice_mut(s![1..SIZE - 1, 1..SIZE - 1]))
+        .and(plate.slice(s![..SIZE - 2, 1..SIZE - 1]))
+        .and(plate.slice(s![2.., 1..SIZE - 1]))
+        .and(plate.slice(s![1..SIZE - 1, ..SIZE - 2]))
+        .and(plate.slice(s![1..SIZE - 1, 2..]))
         .par_for_each(|at, above, below, left, right| *at = (above + below + left + right) / 4.0);
     next
 }

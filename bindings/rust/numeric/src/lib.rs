@@ -6,12 +6,13 @@ mod proof;
 
 use std::time::{Duration, Instant};
 
-/// The names of the cases.
-pub const CASES: [(&str, fn() -> Round); 3] =
+/// Each case's name, and what prepares it.
+const CASES: [Case; 3] =
     [("winterfell", proof::rounds), ("ndarray", arrays::rounds), ("candle", network::rounds)];
 
+type Case = (&'static str, fn() -> Round);
 /// What a case does again and again.
-pub type Round = Box<dyn FnMut() -> f64>;
+type Round = Box<dyn FnMut() -> f64>;
 
 /// `CASE SECONDS`: prints one JSON. The first round does not count.
 pub fn main() {

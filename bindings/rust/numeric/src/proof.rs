@@ -155,9 +155,10 @@ pub fn rounds() -> super::Round {
         let trace = mixing();
         let ends = prover.get_pub_inputs(&trace);
         let proof = prover.prove(trace).expect("it was mixed so");
-        let sum: u64 = proof.to_bytes().iter().map(|&byte| u64::from(byte)).sum();
+        let last = ends.last[0].as_int();
         let accepted = AcceptableOptions::OptionSet(vec![options.clone()]);
         winterfell::verify::<Mixing, Hash, Coin, Tree>(proof, ends, &accepted).expect("a proof");
-        sum as f64
+        // Proofs differ, by a nonce that threads look for. Each was accepted.
+        last as f64
     })
 }
