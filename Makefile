@@ -11,6 +11,8 @@ BIN := target/release/prezero
 RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
 # What other people's Python tests need.
 MODULES := numpy scipy pytest hypothesis memray matplotlib
+# What `prezero bench real` measures. PyTorch is gigabytes: its rows are left out, unless it is there.
+MEASURED := scipy pandas opencv-python-headless pillow scikit-learn xarray dask polars pyarrow
 SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
@@ -75,6 +77,7 @@ define TESTS
 $(CARGO) test --workspace --all-targets --no-fail-fast
 $(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
 tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON)
+$(BIN) bench real --only toarray,bincount --seconds 0.1 --runs 1 --peers glibc --python $(PYTHON)
 tests/fuzz/fuzz.py --prezero $(BIN) --seconds 30
 tests/library.sh target/release
 tests/system/claim.sh target/release
@@ -104,6 +107,8 @@ says-test:
 define LONG
 $(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES) chdb ray
 tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
+$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MEASURED)
+$(BIN) bench real --only photo,blocks,ndimage,opencv,pillow,cnn,embedding,join,sklearn,dask,polars,pyarrow --seconds 0.1 --runs 1 --peers glibc --python $(PYTHON)
 tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 tests/soak/soak.py --prezero $(BIN)
 tests/system/libvirt.sh target/release
@@ -153,8 +158,9 @@ bench: needs-bench build $(READY) ## every benchmark against five allocators (an
 	$(BIN) bench start $(RESERVE)
 	$(BIN) bench fill $(RESERVE)
 	for each in busy fork grow parts short single small steady thin verify; do $(BIN) bench $$each || exit 1; done
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
-	$(BIN) bench real --python $(PYTHON)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MEASURED)
+	$(CARGO) build --release --locked --manifest-path bindings/rust/numeric/Cargo.toml --target-dir target/doors
+	$(BIN) bench real --python $(PYTHON) --rust target/doors/release/numeric
 
 lint: needs-lint ## formatting, clippy, the layers and the lines of each crate, the lists of tests and constants, the pages, as CI runs them
 	tests/each.sh --test

@@ -4,7 +4,7 @@
  * can gain; blocks of less than 128 KiB are glibc's.
  *
  *   cc -O2 -shared -fPIC -o bare.so bench/bare.c
- *   BARE_GIB=6 LD_PRELOAD=$PWD/bare.so python3 bench/real/sparse.py
+ *   BARE_GIB=6 LD_PRELOAD=$PWD/bare.so python3 bench/real/python.py toarray 5
  *
  * says on stderr how many ms passed from the beginning of `main` to its end, and how much was taken.
  * The program's children run without it.

@@ -8,6 +8,7 @@ The libcudart.so.12 of tests/standin registers, as real pins; nothing else of CU
 import ctypes
 import gc
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -182,8 +183,39 @@ class Tensors(unittest.TestCase):
         self.assertEqual(int(pinned_torch.empty_pinned(10, or_plain=True, **nowhere).count_nonzero()), 0)
 
 
+# Of each way: bytes whose content is free, and requests for zeroes, as the zone counts them. A shared tensor is a file: its
+# source alone is counted. docs/library.md has the table.
+WAYS = """
+import ctypes, json, numpy, torch
+own, n = ctypes.CDLL(None), 1 << 22
+
+def asked():
+    text = ctypes.create_string_buffer(own.prezero_stats_json(None, 0) + 4096)
+    own.prezero_stats_json(text, len(text))
+    told = text.value.decode()
+    return [json.JSONDecoder().raw_decode(told, told.index(key) + len(key))[0] for key in ('"plain_bytes":', '"zero_requests":')]
+
+for way in ("torch.empty(n)", "torch.zeros(n)", "torch.full((n,), 1.0)", "torch.from_numpy(numpy.zeros(n, 'float32'))",
+            "torch.tensor(numpy.zeros(n, 'float32'))", "torch.zeros(n).share_memory_()"):
+    before = asked()
+    tensor = eval(way)
+    print([after - before for before, after in zip(before, asked())])
+"""
+
+
+@unittest.skipUnless(HAS_TORCH, "no PyTorch")
+class OnTheCpu(unittest.TestCase):
+    def test_the_ways_that_reach_prezero(self):
+        run = [os.environ["PREZERO"], "run", "--", sys.executable, "-c", WAYS]
+        told = subprocess.run(run, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        size = 16 * MIB
+        self.assertEqual([json.loads(line) for line in told.splitlines()],
+                         [[size, 0], [size, 0], [size, 0], [0, 1], [size, 1], [size, 0]])
+
+
 def main():
     bin_folder = Path(sys.argv.pop(1)).resolve()
+    os.environ["PREZERO"] = str(bin_folder / "prezero")
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         os.environ.update(STANDIN_DIR=str(folder), PREZERO_SOCKET=str(folder / "socket"))

@@ -118,6 +118,47 @@ fn a_guest_is_restored_in_each_way_that_needs_no_pool() {
 }
 
 #[test]
+fn a_module_that_is_missing_leaves_its_row_out_and_a_wrong_sum_is_told() {
+    let file = std::env::temp_dir().join(format!("prezero-python-{}", std::process::id()));
+    // A Python without PyTorch, whose programs compute nothing but this sum.
+    let says = |sum: &str| {
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in '-c import torch') exit 1;; -c*) exit 0;; esac\n\
+             echo '{{\"ms\": 2, \"cpu_ms\": 3, \"faults\": 4, \"checksum\": '{sum}'}}'\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        [
+            "real",
+            "--only",
+            "cnn,join",
+            "--runs",
+            "1",
+            "--peers",
+            "glibc,glibc-keep",
+            "--python",
+            file.to_str().unwrap(),
+        ]
+    };
+    let whole = report(&says("1"));
+    assert_eq!(figures(&whole, 0, "glibc-keep", "CPU")[0]["value"], 3.0);
+    assert_eq!(figures(&whole, 0, "glibc", "round").len(), 1, "cnn is left out");
+    assert!(
+        whole["notes"][0].as_str().unwrap().starts_with("left out: cnn: "),
+        "{}",
+        whole["notes"]
+    );
+    let output = bench(&says("${MALLOC_TRIM_THRESHOLD_:+2}1"));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && told.contains("join: another checksum under glibc-keep"),
+        "{told}"
+    );
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn mistakes_are_refused_in_one_line() {
     for (arguments, line) in [
         (&["grid", "--runs", "3"][..], "prezero: bench: --runs 3: too few; give 15 or more"),

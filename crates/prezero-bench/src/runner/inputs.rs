@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use prezero_command::program;
 
 use crate::scratch::Scratch;
@@ -21,9 +21,7 @@ macro_rules! files {
 }
 
 files! {
-    "images.py": "real/images.py",
-    "sparse.py": "real/sparse.py",
-    "frames.py": "real/frames.py",
+    "python.py": "real/python.py",
     "arrays.js": "real/arrays.js",
     "queries.sql": "real/queries.sql",
     "templates.cc": "real/templates.cc",
@@ -126,21 +124,20 @@ impl Inputs {
         Ok(path)
     }
 
-    fn python_with(&self, module: &str) -> Result<PathBuf> {
+    /// A Python that has a module, `MODULE=PACKAGE` where pip calls it otherwise.
+    fn python_with(&self, named: &str) -> Result<PathBuf> {
+        let (module, package) = named.split_once('=').unwrap_or((named, named));
         if let Some(python) = &self.python {
-            if !imports(python, module) {
-                let python = python.display();
-                bail!(
-                    "--python {python}: cannot import {module}; {python} -m pip install {module}"
-                );
-            }
-            return Ok(python.clone());
+            let shown = python.display();
+            ensure!(imports(python, "sys"), "--python {shown}: it is no Python");
+            let mend = || format!("{shown} has no {module}; {shown} -m pip install {package}");
+            return imports(python, module).then(|| python.clone()).with_context(mend);
         }
         let known = ["python3", "/usr/bin/python3", ".venv/bin/python3"].map(PathBuf::from);
         let found = known.into_iter().find(|python| imports(python, module));
-        found.with_context(|| {
-            format!("no Python has {module}; pip install {module}, or give --python PATH")
-        })
+        let mend =
+            || format!("no Python has {module}; pip install {package}, or give --python PATH");
+        found.with_context(mend)
     }
 }
 
@@ -212,9 +209,9 @@ mod tests {
             "no-such-command is not here; apt-get install nopackage"
         );
         assert!(error("", "python@no_such_module").contains("pip install no_such_module"));
-        assert!(
-            error("/bin/false", "python@numpy")
-                .starts_with("--python /bin/false: cannot import numpy; ")
-        );
+        assert!(error("", "python@no_such_module=that").contains("pip install that"));
+        // What a user names has to be a Python; a module that it lacks leaves a row out.
+        assert!(error("/bin/false", "python@numpy").starts_with("--python /bin/false: "));
+        assert!(error("python3", "python@no_such_module").starts_with("python3 has no "));
     }
 }

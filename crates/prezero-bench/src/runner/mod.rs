@@ -11,7 +11,7 @@ mod said;
 mod sheet;
 mod turns;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use prezerod::protocol::Backing;
 
 pub use contest::{Contest, Row, Run, Way};
@@ -46,7 +46,11 @@ pub fn measure(name: &str, case: &'static Benchmark, options: &Options) -> Resul
     let rows = || planned.iter().flat_map(|(_, rows)| rows);
     let only = options.all("only").join(",");
     let names = plan::names(case).join(",");
-    ensure!(rows().next().is_some(), "--only {only}: no such row; give some of {names}");
+    let why = match plan.notes.join("; ") {
+        why if why.is_empty() => format!("--only {only}: no such row; give some of {names}"),
+        why => why,
+    };
+    ensure!(rows().next().is_some(), why);
     let pages = rows().map(|planned| planned.row.bytes).max().unwrap_or(0) / HUGE;
     let of_pool = |way: &&Way| way.said.backing.as_deref() == Some("hugetlb");
     let leases = rows().map(|row| row.ways.iter().filter(of_pool).count().max(1) as u64).max();
@@ -169,6 +173,10 @@ impl Stage<'_> {
         }
         let seconds = self.options.number("pairs-s").unwrap_or(0.0) as u64;
         sheet::go_on_until(&contest, row, sheet, &mut taken, seconds)?;
+        let wrong = taken.iter().zip(ways).find(|(runs, _)| !said::agree(&taken[0], runs));
+        if let Some((_, way)) = wrong {
+            bail!("{}: another checksum under {}", row.of.join(" "), way.name);
+        }
         Ok(Some(taken))
     }
 

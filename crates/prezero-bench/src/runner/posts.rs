@@ -22,12 +22,7 @@ pub fn add(
         let words: Vec<&str> = words.iter().filter_map(toml::Value::as_str).collect();
         for (figure, value) in named.iter().zip(values) {
             let value = value.as_float().or(value.as_integer().map(|value| value as f64));
-            table.extend(
-                value
-                    .map(|value| of(figure, words[0], &words[1..], vec![value]))
-                    .into_iter()
-                    .flatten(),
-            );
+            table.extend(value.and_then(|value| of(figure, words[0], &words[1..], vec![value])));
         }
     }
     for each in options.all("add") {
@@ -67,18 +62,11 @@ fn judge(table: &mut figure::Sheet, claim: &Claim) {
     let Claim { says, figure: name, own, other, least, most } = claim;
     let find = |place: &[String]| {
         let (who, of) = place.split_first()?;
-        table
-            .figures
-            .iter()
-            .find(|figure| figure.who == *who && figure.name == *name && figure.of == of)
+        let is = |each: &&Figure| each.who == *who && each.name == *name && each.of == of;
+        table.figures.iter().find(is)
     };
-    let Some(times) = find(own)
-        .zip(find(other))
-        .map(|(own, other)| own.times(other))
-        .filter(|times| times.is_finite())
-    else {
-        return;
-    };
+    let times = find(own).zip(find(other)).map(|(own, other)| own.times(other));
+    let Some(times) = times.filter(|times| times.is_finite()) else { return };
     let held = match (least, most) {
         (None, None) => "",
         _ if least.is_none_or(|least| times >= least) && most.is_none_or(|most| times <= most) => {

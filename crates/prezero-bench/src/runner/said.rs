@@ -58,6 +58,13 @@ pub fn samples(
     Ok(samples.into_iter().map(|sample| sample / figure.by).collect())
 }
 
+/// Whether runs that say a checksum say the same one: sums of floats differ in their last digits.
+pub fn agree(runs: &[Run], others: &[Run]) -> bool {
+    let sum = |run: &Run| read(&run.said).ok()?.first()?.1["checksum"].as_f64();
+    let sums: Vec<f64> = runs.iter().chain(others).filter_map(sum).collect();
+    sums.iter().all(|sum| (sum - sums[0]).abs() <= 1e-4 * sums[0].abs())
+}
+
 /// Whether the kernel alone is asked.
 pub fn is_spent(figure: &Named) -> bool {
     matches!(figure.key.as_deref(), Some("wall_s" | "cpu_s" | "peak_mib" | "faults"))

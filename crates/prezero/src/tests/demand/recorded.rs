@@ -1,8 +1,8 @@
 //! Demand recorded from real programs by `bench/record.c`, which says what a line means:
 //! 30 frames of `bench/demo.py`, a dozen rounds of filters from `scipy`, 200 of `node`'s
 //! `Uint8Array` and `Buffer.alloc`, GCC's `cc1` on a C file of 600 lines, the first five rounds of
-//! `bench/real/sparse.py`, `bench/real/frames.py`, 0.4 s of `bench/programs/ablate.c handler`, 14 images that Pillow
-//! makes smaller, blurs and writes, and eight groupings of 400,000 rows in `DuckDB`.
+//! sparse matrices that `SciPy` makes dense, records that pandas joins and groups, 0.4 s of `bench/programs/ablate.c handler`,
+//! 14 images that Pillow makes smaller, blurs and writes, and eight groupings of 400,000 rows in `DuckDB`.
 
 use std::collections::HashMap;
 
