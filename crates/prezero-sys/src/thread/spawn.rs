@@ -96,7 +96,15 @@ mod tests {
         unsafe { spawn_detached(256 << 10, look, arg) }.unwrap();
         let seen = receiver.recv().unwrap();
 
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGPROF, libc::SIGCHLD] {
+        for signal in [
+            libc::SIGRTMIN(),
+            libc::SIGRTMAX(),
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGUSR1,
+            libc::SIGPROF,
+            libc::SIGCHLD,
+        ] {
             assert!(seen.blocked.contains(&signal), "signal {signal}");
         }
         // The thread library's own: setuid in all threads, cancellation.

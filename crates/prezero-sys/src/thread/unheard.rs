@@ -18,10 +18,10 @@ impl Unheard {
         Unheard::to(u64::MAX)
     }
 
-    /// For a thread that libc makes meanwhile: it hears those of the thread library, 32 to 34 (`setuid` in all threads,
-    /// cancellation).
+    /// For a thread that libc makes meanwhile: it hears those of the thread library (`setuid` in all threads,
+    /// cancellation), which begin at 32. No handler of the program has one of them.
     pub fn for_a_thread() -> Unheard {
-        Unheard::to(!(7 << 31))
+        Unheard::to(!((1 << (libc::SIGRTMIN() - 1)) - (1 << 31)))
     }
 
     fn to(mask: u64) -> Unheard {
