@@ -202,8 +202,8 @@ mutate "default: kprezerod is on" "um shown" \
     mm/prezero_clear.c 's/^int prezero_order __read_mostly = PREZERO_NEVER;/int prezero_order __read_mostly = 9;/'
 mutate "default: single pages are cleared" "um shown" \
     mm/prezero_clear.c 's/^u32 prezero_stop __read_mostly = 2;/u32 prezero_stop __read_mostly = 0;/'
-mutate "default: a new thread aims at nothing" "um shown" \
-    mm/kprezerod.c 's/node->target = PREZERO_TARGET_MAX;/node->target = PREZERO_TARGET_MIN;/'
+mutate "default: a new thread aims at nothing" "kunit prezero.ends_with_stop" \
+    mm/prezero_clear.c '/^void prezero_node_begin/,/^}/s/PREZERO_TARGET_MAX;/PREZERO_TARGET_MIN;/'
 mutate "reason: a recall is none" "kunit prezero_thread.rests_for_recall" \
     mm/prezero_clear.c '/^static enum rest prezero_clear_order/,/^}/s/return REST_MEMORY;/continue;/'
 mutate "reason: a thread that is to stop goes on" "kunit prezero_thread.stops_at_work" \
