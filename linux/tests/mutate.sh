@@ -6,7 +6,7 @@
 # (mutants.py); the others have one of their own.  Kernels are built in BUILD/um and BUILD/x86, incrementally.
 # PATCHED is as it was when this ends; if this is killed, the next make applies the series anew.
 # MUTATE: only those whose title matches this; MUTATE_TEST: whose test does. MUTATE_DRY: only try whether each changes
-# something. MUTATE_TRUST: the clean kernel is known to pass.
+# something. MUTATE_TRUST: the clean kernel is known to pass. MUTATE_SECONDS: how long a guest may take, on a busy host.
 set -uo pipefail
 build=$1 patched=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,7 +44,7 @@ kunit() {
     suites=$(suites um)
     [ "${glob%.*}" = "$glob" ] || suites=${glob%.*}
     build um || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob ${2:-}" GUEST_TIMEOUT=120 \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob ${2:-}" GUEST_TIMEOUT=${MUTATE_SECONDS:-120} \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "kunit,$suites" 2>&1
 }
 
@@ -54,7 +54,7 @@ kunit_x86() {
     suites=$(suites x86)
     [ "${glob%.*}" = "$glob" ] || suites=${glob%.*}
     build x86 || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob hugepages=4 ${3:-}" GUEST_TIMEOUT=900 GUEST_MEM=512 GUEST_CPU=${2:-max} \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob hugepages=4 ${3:-}" GUEST_TIMEOUT=${MUTATE_SECONDS:-900} GUEST_MEM=512 GUEST_CPU=${2:-max} \
         "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" "kunit,$suites" 2>&1
 }
 
@@ -66,7 +66,7 @@ kunit_nodes() {
 # pages WAY...
 pages() {
     build x86 || return
-    GUEST_TIMEOUT=900 GUEST_MEM=192 \
+    GUEST_TIMEOUT=${MUTATE_SECONDS:-900} GUEST_MEM=192 \
         "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" \
         "$(IFS=,; echo "pages,$*")" 2>&1
 }
@@ -74,14 +74,14 @@ pages() {
 # um TEST [ARG...]: of the guest's, in user-mode Linux; with APPEND on its command line
 um() {
     build um || return
-    GUEST_APPEND=${APPEND:-} GUEST_MEM=${MEM:-192} GUEST_TIMEOUT=120 \
+    GUEST_APPEND=${APPEND:-} GUEST_MEM=${MEM:-192} GUEST_TIMEOUT=${MUTATE_SECONDS:-120} \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$(IFS=,; echo "$*")" 2>&1
 }
 
 # A rule of the Makefile, of tests that take a guest of their own.
 rule() {
     build x86 || return
-    make -s -C "$here/.." BUILD="$build" -o "$build/patched.stamp" GUEST_TIMEOUT=900 "$1" 2>&1
+    make -s -C "$here/.." BUILD="$build" -o "$build/patched.stamp" GUEST_TIMEOUT=${MUTATE_SECONDS:-900} "$1" 2>&1
 }
 
 vouched() { APPEND=prezero=on MEM=192 um vouched; }
@@ -178,7 +178,7 @@ fi
 rm -f "$build"/mutants.*
 sharing=1
 shared=" $(for ((index = 0; index < ${#titles[@]}; index++)); do
-    printf '%s\t%s\t%s\n' $((index + 1)) "${files[$index]}" "${seds[$index]}"
+    [ "${tests[index]}" = barrier ] || printf '%s\t%s\t%s\n' $((index + 1)) "${files[$index]}" "${seds[$index]}"
 done | "$here/mutants.py" "$patched") " || exit 1
 # Each test passes while no mutation is chosen, or what it says of one is worth nothing.
 if [ -z "${MUTATE_TRUST:-}" ]; then

@@ -65,7 +65,7 @@ mutate "wake: kprezerod does not hear of a block that coalesces" "kunit prezero.
     mm/page_alloc.c 's/^\t\t\tprezero_coalesced(zone, order);$/\t\t\t;/'
 mutate "wake: a block that is zero wakes kprezerod" "kunit prezero.coalesced_block_wakes" \
     mm/page_alloc.c 's/^\t\telse if (!(fpi_flags \& FPI_SKIP_REPORT_NOTIFY))$/\t\tif (!(fpi_flags \& FPI_SKIP_REPORT_NOTIFY))/'
-mutate "now: the rate holds for vm.prezero_now too" "um now" \
+mutate "now: the rate holds for vm.prezero_now too" "kunit prezero_thread.hears_again" \
     mm/prezero_clear.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
 mutate "now: the write returns at once" "um now" \
     mm/kprezerod.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
