@@ -20,8 +20,18 @@ restore() {
     [ "$test" = barrier ] || [ -n "${MUTATE_DRY:-}" ] || touch "$patched/$file"
     file=
 }
+# What the mutations that share a kernel changed, not all of which is the series'.
+restore_shared() {
+    local name
+    [ -d "$build/mutants.orig" ] || return 0
+    (cd "$build/mutants.orig" && find . -type f) | while IFS= read -r name; do
+        cmp -s "$build/mutants.orig/$name" "$patched/$name" || cp "$build/mutants.orig/$name" "$patched/$name"
+    done
+    rm -rf "$build/mutants.orig"
+}
 finish() {
     restore
+    restore_shared
     make -s -C "$here/.." BUILD="$build" patch
 }
 
@@ -166,6 +176,7 @@ try() {
 . "$here/mutations.sh"
 
 [ "${#titles[@]}" -gt 0 ] || { echo "mutate.sh: no title matches" >&2; exit 1; }
+restore_shared
 make -s -C "$here/.." BUILD="$build" patch initramfs > /dev/null || exit 1
 rm -f "$build/patched.stamp"
 trap finish EXIT
@@ -177,6 +188,8 @@ fi
 
 rm -f "$build"/mutants.*
 sharing=1
+mkdir "$build/mutants.orig"
+(cd "$patched" && printf '%s\n' mm/prezero.c "${files[@]}" | sort -u | xargs cp -p --parents -t "$build/mutants.orig") || exit 1
 shared=" $(for ((index = 0; index < ${#titles[@]}; index++)); do
     [ "${tests[index]}" = barrier ] || printf '%s\t%s\t%s\n' $((index + 1)) "${files[$index]}" "${seds[$index]}"
 done | "$here/mutants.py" "$patched") " || exit 1
@@ -204,6 +217,7 @@ done
 wait
 survivors=$(grep -c '^SURVIVED' "$build/mutants.log")
 unset sharing
+restore_shared
 rm -f "$build"/mutants.*
 make -s -C "$here/.." BUILD="$build" patch && rm "$build/patched.stamp" || exit 1
 for ((index = 0; index < ${#titles[@]}; index++)); do
