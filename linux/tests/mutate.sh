@@ -6,7 +6,7 @@
 # (mutants.py); the others have one of their own.  Kernels are built in BUILD/um and BUILD/x86, incrementally.
 # PATCHED is as it was when this ends; if this is killed, the next make applies the series anew.
 # MUTATE: only those whose title matches this; MUTATE_TEST: whose test does. MUTATE_DRY: only try whether each changes
-# something. MUTATE_TRUST: the clean kernel is known to pass.
+# something. MUTATE_TRUST: the clean kernel is known to pass. MUTATE_SECONDS: how long a guest may take, on a busy host.
 set -uo pipefail
 build=$1 patched=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,8 +20,18 @@ restore() {
     [ "$test" = barrier ] || [ -n "${MUTATE_DRY:-}" ] || touch "$patched/$file"
     file=
 }
+# What the mutations that share a kernel changed, not all of which is the series'.
+restore_shared() {
+    local name
+    [ -d "$build/mutants.orig" ] || return 0
+    (cd "$build/mutants.orig" && find . -type f) | while IFS= read -r name; do
+        cmp -s "$build/mutants.orig/$name" "$patched/$name" || cp "$build/mutants.orig/$name" "$patched/$name"
+    done
+    rm -rf "$build/mutants.orig"
+}
 finish() {
     restore
+    restore_shared
     make -s -C "$here/.." BUILD="$build" patch
 }
 
@@ -44,7 +54,7 @@ kunit() {
     suites=$(suites um)
     [ "${glob%.*}" = "$glob" ] || suites=${glob%.*}
     build um || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob ${2:-}" GUEST_TIMEOUT=120 \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob ${2:-}" GUEST_TIMEOUT=${MUTATE_SECONDS:-120} \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "kunit,$suites" 2>&1
 }
 
@@ -54,7 +64,7 @@ kunit_x86() {
     suites=$(suites x86)
     [ "${glob%.*}" = "$glob" ] || suites=${glob%.*}
     build x86 || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob hugepages=4 ${3:-}" GUEST_TIMEOUT=900 GUEST_MEM=512 GUEST_CPU=${2:-max} \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=$glob hugepages=4 ${3:-}" GUEST_TIMEOUT=${MUTATE_SECONDS:-900} GUEST_MEM=512 GUEST_CPU=${2:-max} \
         "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" "kunit,$suites" 2>&1
 }
 
@@ -66,7 +76,7 @@ kunit_nodes() {
 # pages WAY...
 pages() {
     build x86 || return
-    GUEST_TIMEOUT=900 GUEST_MEM=192 \
+    GUEST_TIMEOUT=${MUTATE_SECONDS:-900} GUEST_MEM=192 \
         "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" \
         "$(IFS=,; echo "pages,$*")" 2>&1
 }
@@ -74,14 +84,14 @@ pages() {
 # um TEST [ARG...]: of the guest's, in user-mode Linux; with APPEND on its command line
 um() {
     build um || return
-    GUEST_APPEND=${APPEND:-} GUEST_MEM=${MEM:-192} GUEST_TIMEOUT=120 \
+    GUEST_APPEND=${APPEND:-} GUEST_MEM=${MEM:-192} GUEST_TIMEOUT=${MUTATE_SECONDS:-120} \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$(IFS=,; echo "$*")" 2>&1
 }
 
 # A rule of the Makefile, of tests that take a guest of their own.
 rule() {
     build x86 || return
-    make -s -C "$here/.." BUILD="$build" -o "$build/patched.stamp" GUEST_TIMEOUT=900 "$1" 2>&1
+    make -s -C "$here/.." BUILD="$build" -o "$build/patched.stamp" GUEST_TIMEOUT=${MUTATE_SECONDS:-900} "$1" 2>&1
 }
 
 vouched() { APPEND=prezero=on MEM=192 um vouched; }
@@ -166,6 +176,7 @@ try() {
 . "$here/mutations.sh"
 
 [ "${#titles[@]}" -gt 0 ] || { echo "mutate.sh: no title matches" >&2; exit 1; }
+restore_shared
 make -s -C "$here/.." BUILD="$build" patch initramfs > /dev/null || exit 1
 rm -f "$build/patched.stamp"
 trap finish EXIT
@@ -177,8 +188,10 @@ fi
 
 rm -f "$build"/mutants.*
 sharing=1
+mkdir "$build/mutants.orig"
+(cd "$patched" && printf '%s\n' mm/prezero.c "${files[@]}" | sort -u | xargs cp -p --parents -t "$build/mutants.orig") || exit 1
 shared=" $(for ((index = 0; index < ${#titles[@]}; index++)); do
-    printf '%s\t%s\t%s\n' $((index + 1)) "${files[$index]}" "${seds[$index]}"
+    [ "${tests[index]}" = barrier ] || printf '%s\t%s\t%s\n' $((index + 1)) "${files[$index]}" "${seds[$index]}"
 done | "$here/mutants.py" "$patched") " || exit 1
 # Each test passes while no mutation is chosen, or what it says of one is worth nothing.
 if [ -z "${MUTATE_TRUST:-}" ]; then
@@ -204,6 +217,7 @@ done
 wait
 survivors=$(grep -c '^SURVIVED' "$build/mutants.log")
 unset sharing
+restore_shared
 rm -f "$build"/mutants.*
 make -s -C "$here/.." BUILD="$build" patch && rm "$build/patched.stamp" || exit 1
 for ((index = 0; index < ${#titles[@]}; index++)); do

@@ -65,7 +65,7 @@ mutate "wake: kprezerod does not hear of a block that coalesces" "kunit prezero.
     mm/page_alloc.c 's/^\t\t\tprezero_coalesced(zone, order);$/\t\t\t;/'
 mutate "wake: a block that is zero wakes kprezerod" "kunit prezero.coalesced_block_wakes" \
     mm/page_alloc.c 's/^\t\telse if (!(fpi_flags \& FPI_SKIP_REPORT_NOTIFY))$/\t\tif (!(fpi_flags \& FPI_SKIP_REPORT_NOTIFY))/'
-mutate "now: the rate holds for vm.prezero_now too" "um now" \
+mutate "now: the rate holds for vm.prezero_now too" "kunit prezero_thread.hears_again" \
     mm/prezero_clear.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
 mutate "now: the write returns at once" "um now" \
     mm/kprezerod.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
@@ -202,8 +202,8 @@ mutate "default: kprezerod is on" "um shown" \
     mm/prezero_clear.c 's/^int prezero_order __read_mostly = PREZERO_NEVER;/int prezero_order __read_mostly = 9;/'
 mutate "default: single pages are cleared" "um shown" \
     mm/prezero_clear.c 's/^u32 prezero_stop __read_mostly = 2;/u32 prezero_stop __read_mostly = 0;/'
-mutate "default: a new thread aims at nothing" "um shown" \
-    mm/kprezerod.c 's/node->target = PREZERO_TARGET_MAX;/node->target = PREZERO_TARGET_MIN;/'
+mutate "default: a new thread aims at nothing" "kunit prezero.ends_with_stop" \
+    mm/prezero_clear.c '/^void prezero_node_begin/,/^}/s/PREZERO_TARGET_MAX;/PREZERO_TARGET_MIN;/'
 mutate "reason: a recall is none" "kunit prezero_thread.rests_for_recall" \
     mm/prezero_clear.c '/^static enum rest prezero_clear_order/,/^}/s/return REST_MEMORY;/continue;/'
 mutate "reason: a thread that is to stop goes on" "kunit prezero_thread.stops_at_work" \
