@@ -54,7 +54,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 #define MAGIC 0x9e3779b97f4a7c15u
-/* After so much the handler gives a range back to the kernel. */
+/* Bytes that are copied ahead before their range is unregistered. */
 #define PIECE ((size_t)32 << 20)
 #define STEP ((size_t)1 << 20)
 enum { WAITS, BUSY, DONE };
@@ -379,7 +379,7 @@ static void serve(int ahead)
 	handler = fork();
 	if (!handler)
 		handle(ahead);
-	/* With the handler the last descriptor ends, and no touch waits for ever. */
+	/* The handler has the last descriptor: if it dies, the kernel closes that, and no touch waits for ever. */
 	close(guest.uffd);
 }
 

@@ -132,7 +132,7 @@ fn run(matches: &ArgMatches) -> Result<()> {
         }
     }
     let Some((name, below)) = matches.subcommand() else { return Ok(()) };
-    common.keep.as_ref().map_or(Ok(()), |_| machine::quiet())?;
+    common.keep.is_some().then(machine::quiet).transpose()?;
     let report = match CASES.benchmarks.get(name) {
         Some(case) => Some(runner::measure(name, case, &Options::of(case, below)?)),
         None => Bench::from_arg_matches(matches)?.measure()?,

@@ -120,7 +120,7 @@ fn a_guest_is_restored_in_each_way_that_needs_no_pool() {
 #[test]
 fn a_module_that_is_missing_leaves_its_row_out_and_a_wrong_sum_is_told() {
     let file = std::env::temp_dir().join(format!("prezero-python-{}", std::process::id()));
-    // A Python without PyTorch, whose programs compute nothing but this sum.
+    // It stands in for a Python without PyTorch, and prints this sum.
     let says = |sum: &str| {
         let text = format!(
             "#!/bin/sh\ncase \"$*\" in '-c import torch') exit 1;; -c*) exit 0;; esac\n\

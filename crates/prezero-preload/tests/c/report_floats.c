@@ -1,6 +1,6 @@
 /*
- * A program whose floats raise signals, as gfortran's -ffpe-trap has it, and that looks at their flags. No call sets one, the
- * thread that clears begins without the traps, and the report at the end is written with them.
+ * With "traps", floats raise signals, as with gfortran's -ffpe-trap. No call of the library raises one or sets a flag, the
+ * thread that clears starts without the traps, and the report at the end is still written.
  */
 #include "check.h"
 #include <fenv.h>

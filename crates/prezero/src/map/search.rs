@@ -215,7 +215,7 @@ impl Search<'_> {
         let Wanted { pages, align, price, .. } = self.wanted;
         let (map, len) = (self.map, pages / SLICE);
         let step = (align.pages() / SLICE).clamp(1, SLICES);
-        // Each `step`th slice. A loop of shifts becomes vectors, by way of floats, whose flags may be signals to the program.
+        // Each `step`th slice. The compiler turns a loop of shifts into float instructions, which may signal the program.
         let aligned = u32::MAX / (u32::MAX >> (SLICES - step));
         let has = price.summary() | 1 << len.ilog2() | if whole { WHOLE } else { 0 };
         map.with(range, has).filter(|&at| whole || map.summary(at) & WHOLE == 0).try_for_each(
