@@ -201,15 +201,25 @@ fn watched(daemon: &Daemon) -> bool {
 fn heir(daemon: &Daemon, keep: &str) -> std::process::Child {
     let script = format!(
         "
-import os, sys
-from prezero_lease import Client
-lease = Client(sys.argv[1]).lease(6 << 20, wait=60.0)
+import os, sys, time
+from prezero_lease import Client, Refused
+end = time.monotonic() + {}
+while True:
+    try:
+        lease = Client(sys.argv[1]).lease(6 << 20, wait=60.0)
+        break
+    except Refused:
+        # What was given back counts until its memory is gone.
+        if time.monotonic() > end:
+            raise
+        time.sleep(0.01)
 {keep}
 if os.fork() == 0:
     print('there', flush=True)
     sys.stdin.read()
 os._exit(0)
-"
+",
+        PATIENCE.as_secs()
     );
     let mut child =
         daemon.python(&script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
