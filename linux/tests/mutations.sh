@@ -77,9 +77,9 @@ mutate "hugetlb: a step of 128 KiB with interrupts off" kunit_x86 \
     mm/hugetlb.c 's/^#define HUGETLB_PREZERO_CHUNK\t((SZ_16K/#define HUGETLB_PREZERO_CHUNK\t((SZ_128K/'
 mutate "hugetlb: a folio is taken before the chunk is done" kunit_x86 \
     mm/hugetlb.c 's/while (smp_load_acquire(&hugetlb_prezeros\[nid\].busy))/while (0)/'
-mutate "hugetlb: a chunk is cleared though its folio was taken" kunit_x86 \
+mutate "hugetlb: a chunk is cleared though its folio was taken" "kunit_x86 prezero.hugetlb_taken_is_left_alone" \
     mm/hugetlb.c 's/ours = READ_ONCE(state->folio) == folio \&\& !folio_test_hwpoison(folio);/ours = true;/'
-mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
+mutate "hugetlb: a folio counts as zero before its last step" "kunit_x86 prezero.hugetlb_step_is_bounded" \
     mm/hugetlb.c 's/if (state->nr_zeroed == folio_nr_pages(folio)) {/if (state->nr_zeroed + HUGETLB_PREZERO_STEP >= folio_nr_pages(folio)) {/'
 
 # What one dirty page is enough for, and what may vouch.
