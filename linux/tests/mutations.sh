@@ -140,9 +140,9 @@ mutate "rest: never is not never" "kunit prezero.begins_with_start" \
     mm/prezero_clear.c '/^static enum rest prezero_look/,/^}/s/if (READ_ONCE(prezero_order) == PREZERO_NEVER)/if (0)/; /^static bool prezero_wanted/,/^}/s/return false;/return true;/'
 mutate "lend: blocks that are kept for atomic allocations" "kunit prezero.highatomic_is_not_lent" \
     mm/page_alloc.c 's/if (is_migrate_isolate(mt) || mt == MIGRATE_HIGHATOMIC)/if (is_migrate_isolate(mt))/'
-mutate "lend: memory that failed is written to" kunit_x86 \
+mutate "lend: memory that failed is written to" "kunit_x86 prezero.poisoned_is_left_alone" \
     mm/prezero_clear.c 's/^\t       PageHWPoison(page);$/\t       0;/'
-mutate "lend: a block of which nothing can be cleared is first again" kunit_x86 \
+mutate "lend: a block of which nothing can be cleared is first again" "kunit_x86 prezero.poisoned_takes_no_time" \
     mm/page_alloc.c 's/(nr_pages ? FPI_NONE : FPI_TO_TAIL));/FPI_NONE);/'
 mutate "recall: no allocation asks" "kunit prezero.allocation_recalls" \
     mm/page_alloc.c 's/return prezero_recall(zone, order) &&$/return 0 \&\&/'
@@ -150,11 +150,11 @@ mutate "recall: no request waits" "kunit prezero.block_is_recalled" \
     mm/page_alloc.c 's/^#define PREZERO_RECALL_SPINS\t200$/#define PREZERO_RECALL_SPINS\t0/'
 mutate "now: no thread is no failure" "kunit prezero.now_without_thread_fails" \
     mm/kprezerod.c 's/^\t\t\tret = err;$/\t\t\t;/'
-mutate "thread: RCU waits for it" kunit_x86 \
+mutate "thread: RCU waits for it" "kunit_x86 prezero.rcu_tasks_need_not_wait" \
     mm/prezero_clear.c '/^\tcond_resched_tasks_rcu_qs();$/d'
-mutate "thread: any CPU will do" kunit_nodes \
+mutate "thread: any CPU will do" "kunit_nodes prezero.thread_keeps_to_node" \
     mm/kprezerod.c 's/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), nid,/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), NUMA_NO_NODE,/'
-mutate "count: all pages are those of the first node" kunit_nodes \
+mutate "count: all pages are those of the first node" "kunit_nodes prezero.counted_by_node" \
     mm/prezero.h 's/raw_cpu_add(prezero_pages\[page_to_nid(page)\]->nr/raw_cpu_add(prezero_pages[first_online_node]->nr/'
 
 # By the kinds of which most survived the tests of 28 November.
