@@ -201,25 +201,22 @@ fn watched(daemon: &Daemon) -> bool {
 fn heir(daemon: &Daemon, keep: &str) -> std::process::Child {
     let script = format!(
         "
-import os, sys, time
+import os, sys
 from prezero_lease import Client, Refused
-end = time.monotonic() + {}
-while True:
+from until import until
+def look():
     try:
-        lease = Client(sys.argv[1]).lease(6 << 20, wait=60.0)
-        break
+        return Client(sys.argv[1]).lease(6 << 20, wait=60.0)
     except Refused:
-        # What was given back counts until its memory is gone.
-        if time.monotonic() > end:
-            raise
-        time.sleep(0.01)
+        pass
+# What was given back counts until its memory is gone.
+lease = until('the quota to be free', look)
 {keep}
 if os.fork() == 0:
     print('there', flush=True)
     sys.stdin.read()
 os._exit(0)
-",
-        PATIENCE.as_secs()
+"
     );
     let mut child =
         daemon.python(&script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

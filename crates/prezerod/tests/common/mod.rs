@@ -157,7 +157,15 @@ impl Daemon {
         let mut command = python();
         command.args(["-c", script]).arg(self.socket());
         command
-            .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
+            .env(
+                "PYTHONPATH",
+                concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/../../bindings/python:",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/../../tests/common"
+                ),
+            )
             .env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
